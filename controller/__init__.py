@@ -1,0 +1,1 @@
+"""The torch-free process that plans a run and calls the functions step after step."""

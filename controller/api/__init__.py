@@ -1,0 +1,1 @@
+"""The versioned REST API through which runs are started, watched and ended."""

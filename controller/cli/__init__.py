@@ -1,0 +1,1 @@
+"""The rlhfless command, a client of the REST API."""

@@ -1,0 +1,1 @@
+"""The port to whatever runs the functions, and one adapter per platform."""

@@ -1,0 +1,1 @@
+"""Pure policies that turn observations into a plan, one policy per file."""

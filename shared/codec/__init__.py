@@ -1,0 +1,1 @@
+"""How control messages and tensors become bytes: JSON and safetensors."""

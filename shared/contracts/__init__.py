@@ -1,0 +1,1 @@
+"""Everything that goes over the wire, as frozen pydantic models."""

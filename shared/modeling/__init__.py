@@ -1,0 +1,1 @@
+"""Models, sampling and losses that several stages compute with."""

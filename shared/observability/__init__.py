@@ -1,0 +1,1 @@
+"""Logs, metrics and timings that every process reports in the same form."""

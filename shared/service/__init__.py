@@ -1,0 +1,1 @@
+"""The stage protocol, written once for every function."""

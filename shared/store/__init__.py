@@ -1,0 +1,1 @@
+"""The port to state between calls, with a Redis and an in-memory adapter."""
