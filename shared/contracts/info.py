@@ -1,0 +1,16 @@
+"""any function → controller: what is running there."""
+
+from shared.contracts.stage import Stage
+from shared.contracts.wire import Wire
+
+CONTRACT_VERSION = 1
+"""Rises when a message changes so that an older function could misread it."""
+
+
+class FunctionInfo(Wire):
+    """Answer of ``GET /v1/info``."""
+
+    stages: tuple[Stage, ...]
+    contract_version: int = CONTRACT_VERSION
+    instance: str
+    revision: str
