@@ -46,9 +46,7 @@ class CallKey(BatchKey):
         return BatchKey(run=self.run, purpose=self.purpose, step=self.step, round=self.round)
 
     def __str__(self) -> str:
-        return (
-            f"{self.run}/{self.purpose}/{self.step}/{self.round}/{self.stage}/{self.shard}/{self.segment}"
-        )
+        return f"{self.run}/{self.purpose}/{self.step}/{self.round}/{self.stage}/{self.shard}/{self.segment}"
 
 
 class StageCall(Wire, Generic[InputsT]):

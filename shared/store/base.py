@@ -1,0 +1,280 @@
+"""The store ports: what passes between functions and controller, without saying where it is kept.
+
+Four narrow ports over one store: stage calls (claims and results), work (items and completions of a batch), runs
+(ownership, head, history) and events. Adapters: Redis, and memory for tests and simulation. All times are the store's own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shared.contracts.call import BatchKey, CallKey
+from shared.contracts.completion import SampleId
+from shared.contracts.rollout import WorkItem
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The caller holds the claim and computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The call has a result already."""
+
+    reply: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Another owner holds the claim for at most this long without a sign of life."""
+
+    retry_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The key stands for a call with another body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The run has an owner with a higher fence."""
+
+    fence: int
+
+
+ClaimOutcome = Granted | Stored | Busy | Conflict | Stale
+CommitOutcome = Granted | Stored | Stale
+"""``Granted``: this commit won. ``Stored``: an earlier one did, here is its reply."""
+
+
+class CallStore(Protocol):
+    """Claims on stage calls and their results (DESIGN, rules 1 and 4)."""
+
+    async def claim(self, key: CallKey, *, digest: str, owner: str, fence: int, ttl_s: float) -> ClaimOutcome:
+        """Take the key, or say why not. A higher fence takes it from a lower one at once."""
+        ...
+
+    async def renew(self, key: CallKey, *, owner: str, fence: int, ttl_s: float) -> bool:
+        """Extend the claim. False if it is no longer the owner's: stop computing."""
+        ...
+
+    async def commit(self, key: CallKey, *, owner: str, fence: int, reply: bytes) -> CommitOutcome:
+        """Store the result, unless the claim or the fence is lost."""
+        ...
+
+    async def release(self, key: CallKey, *, owner: str) -> None:
+        """Give the claim back without a result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedItem:
+    """A work item in this worker's hands. ``delivery`` counts how often it was handed out, from 1."""
+
+    item: WorkItem
+    delivery: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Answer to a request for work. ``num_elsewhere`` items are in other workers' hands."""
+
+    items: tuple[LeasedItem, ...]
+    num_elsewhere: int
+    poisoned: WorkItem | None = None
+    """An item that was handed out as often as allowed and never finished."""
+
+
+class WorkStore(Protocol):
+    """Work items, completions and mail of one batch (DESIGN, rule 6)."""
+
+    async def put_items(
+        self,
+        batch: BatchKey,
+        *,
+        fence: int,
+        assigned: Sequence[Sequence[WorkItem]],
+        offered: Sequence[WorkItem],
+    ) -> None:
+        """Queue the batch's items: each actor's own, then those offered to all. Only the first call has an effect."""
+        ...
+
+    async def lease(
+        self,
+        batch: BatchKey,
+        *,
+        shard: int,
+        owner: str,
+        fence: int,
+        ttl_s: float,
+        max_items: int,
+        max_deliveries: int,
+    ) -> Lease:
+        """Hand out items: the actor's own, then offered ones, then those of other actors, then expired leases.
+
+        Raises ``StaleFence``.
+        """
+        ...
+
+    async def renew_leases(self, batch: BatchKey, *, owner: str, ttl_s: float) -> int:
+        """Extend all leases of the owner; returns how many it holds."""
+        ...
+
+    async def finish_item(self, batch: BatchKey, *, owner: str, item: WorkItem) -> None:
+        """The item's samples are all committed; forget its lease."""
+        ...
+
+    async def return_item(self, batch: BatchKey, *, owner: str, item: WorkItem) -> None:
+        """Offer an unfinished item again; the hand-out does not count against it."""
+        ...
+
+    async def commit_samples(self, batch: BatchKey, *, fence: int, samples: Mapping[SampleId, bytes]) -> int:
+        """Store completions; the first commit of a sample wins. Returns how many were new. Raises ``StaleFence``."""
+        ...
+
+    async def save_partials(self, batch: BatchKey, *, fence: int, partials: Mapping[SampleId, bytes]) -> None:
+        """Keep unfinished completions for whoever continues them. Raises ``StaleFence``."""
+        ...
+
+    async def partials(self, batch: BatchKey, ids: Sequence[SampleId]) -> dict[SampleId, bytes]:
+        """Saved unfinished completions among ``ids``."""
+        ...
+
+    async def committed(self, batch: BatchKey, ids: Sequence[SampleId]) -> set[SampleId]:
+        """Which of ``ids`` are stored."""
+        ...
+
+    async def samples(self, batch: BatchKey, ids: Sequence[SampleId]) -> dict[SampleId, bytes]:
+        """Stored completions among ``ids``."""
+        ...
+
+    async def num_samples(self, batch: BatchKey) -> int:
+        """How many completions of the batch are stored."""
+        ...
+
+    async def post(self, batch: BatchKey, *, shard: int | None, message: str) -> None:
+        """Leave a message for one worker of the batch, or for all. The last one counts."""
+        ...
+
+    async def mail(self, batch: BatchKey, *, shard: int) -> str | None:
+        """The message left for this worker, else the one left for all."""
+        ...
+
+    async def sweep(self, batch: BatchKey) -> None:
+        """Delete all that was stored for the batch: items, completions, calls and mail."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run as stored. ``config`` and ``info`` are JSON objects."""
+
+    id: str
+    state: str
+    created_at: float
+    updated_at: float
+    config: Mapping[str, Any]
+    info: Mapping[str, Any]
+    """What the loop notes: step, error, totals. Free of secrets."""
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Ownership of a run: its fence, and whether somebody asked for it to be cancelled."""
+
+    fence: int
+    cancel_requested: bool
+
+
+class RunStore(Protocol):
+    """Runs: records, ownership, head and history (DESIGN, rules 4 and 5)."""
+
+    async def create(self, record: RunRecord, *, idempotency_key: str | None, digest: str) -> RunRecord:
+        """Add the run, or return the one that the key stands for. Raises ``CallConflict`` for another digest."""
+        ...
+
+    async def get(self, run: str) -> RunRecord | None: ...
+
+    async def list(self) -> Sequence[RunRecord]:
+        """All runs, oldest first."""
+        ...
+
+    async def transition(
+        self,
+        run: str,
+        *,
+        to: str,
+        allowed: Sequence[str],
+        info: Mapping[str, Any] | None = None,
+        fence: int | None = None,
+    ) -> bool:
+        """Change the state, and merge ``info``, if it is one of ``allowed`` and the fence is current."""
+        ...
+
+    async def request_cancel(self, run: str, *, requested: bool = True) -> None:
+        """Ask the run's owner to cancel it."""
+        ...
+
+    async def acquire(self, run: str, *, owner: str, ttl_s: float) -> Owned | None:
+        """Own the run with a new, higher fence; ``None`` while another owner is alive."""
+        ...
+
+    async def renew(self, run: str, *, owner: str, ttl_s: float) -> Owned | None:
+        """Stay the owner; ``None`` if ownership is lost."""
+        ...
+
+    async def relinquish(self, run: str, *, owner: str) -> None:
+        """Give up ownership, if held."""
+        ...
+
+    async def head(self, run: str) -> bytes | None:
+        """The run's current manifest; ``None`` before the first."""
+        ...
+
+    async def advance(
+        self, run: str, *, fence: int, expected: bytes | None, manifest: bytes, history: Mapping[str, Any]
+    ) -> bool:
+        """Move the head from ``expected`` to ``manifest`` and add a line of history, both or neither."""
+        ...
+
+    async def history(self, run: str) -> Sequence[Mapping[str, Any]]:
+        """One line per finished step, oldest first."""
+        ...
+
+    async def delete(self, run: str) -> None:
+        """Delete everything stored for the run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One entry of a run's event log."""
+
+    id: str
+    kind: str
+    data: Mapping[str, Any]
+
+
+class EventLog(Protocol):
+    """What happened in a run, in order, for people and programs that follow it."""
+
+    async def append(self, run: str, kind: str, data: Mapping[str, Any]) -> None: ...
+
+    async def read(
+        self, run: str, *, after: str = "0", wait_s: float = 0.0, limit: int = 1000
+    ) -> Sequence[Event]:
+        """Events after the given id, oldest first; waits up to ``wait_s`` for the first one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """The four ports of one store, together."""
+
+    calls: CallStore
+    work: WorkStore
+    runs: RunStore
+    events: EventLog

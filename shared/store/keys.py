@@ -1,0 +1,127 @@
+"""The only place where a Redis key is spelled.
+
+All keys of a run share the hash tag ``{run}``, so one script may touch them on a Redis cluster, and deletion of a run
+finds them by prefix.
+"""
+
+from shared.contracts.call import BatchKey, CallKey
+
+ROOT = "rlhfless"
+
+RUNS = f"{ROOT}:runs"
+"""Sorted set: run id by creation time."""
+
+
+def idempotency(key: str) -> str:
+    """String: the run that an idempotency key stands for."""
+    return f"{ROOT}:idempotency:{key}"
+
+
+def prefix(run: str) -> str:
+    """Beginning of every key of the run."""
+    return f"{ROOT}:{{{run}}}"
+
+
+def record(run: str) -> str:
+    """Hash: the run's record."""
+    return f"{prefix(run)}:record"
+
+
+def owner(run: str) -> str:
+    """String with expiry: who owns the run."""
+    return f"{prefix(run)}:owner"
+
+
+def fence(run: str) -> str:
+    """Integer: rises with each owner."""
+    return f"{prefix(run)}:fence"
+
+
+def head(run: str) -> str:
+    """String: the current manifest."""
+    return f"{prefix(run)}:head"
+
+
+def history(run: str) -> str:
+    """List: one JSON line per finished step."""
+    return f"{prefix(run)}:history"
+
+
+def events(run: str) -> str:
+    """Stream: the event log."""
+    return f"{prefix(run)}:events"
+
+
+def blob_bytes(run: str) -> str:
+    """Integer: bytes of blobs that the run keeps in Redis."""
+    return f"{prefix(run)}:blob-bytes"
+
+
+def blob_names(run: str) -> str:
+    """Hash: size of each blob that the run keeps in Redis."""
+    return f"{prefix(run)}:blobs"
+
+
+def blob_chunk(run: str, name: str, index: int) -> str:
+    """String: one chunk of a blob."""
+    return f"{prefix(run)}:blob:{name}:{index}"
+
+
+def batch(key: BatchKey) -> str:
+    """Beginning of the keys of one batch."""
+    return f"{prefix(key.run)}:{key.purpose}:{key.step}:{key.round}"
+
+
+def batch_index(key: BatchKey) -> str:
+    """Set: every key that was written for the batch, so that one call can sweep them."""
+    return f"{batch(key)}:index"
+
+
+def call(key: CallKey) -> str:
+    """Hash: claim and result of one stage call."""
+    return f"{batch(key)}:call:{key.stage}:{key.shard}:{key.segment}"
+
+
+def queue(key: BatchKey, shard: int) -> str:
+    """List: items assigned to one actor."""
+    return f"{batch(key)}:queue:{shard}"
+
+
+def offered(key: BatchKey) -> str:
+    """List: items that any actor may take."""
+    return f"{batch(key)}:offered"
+
+
+def queues(key: BatchKey) -> str:
+    """String: number of actors' queues; present once the items were put."""
+    return f"{batch(key)}:queues"
+
+
+def leases(key: BatchKey) -> str:
+    """Sorted set: item by the time its lease ends, in milliseconds."""
+    return f"{batch(key)}:leases"
+
+
+def holders(key: BatchKey) -> str:
+    """Hash: who holds an item's lease."""
+    return f"{batch(key)}:holders"
+
+
+def deliveries(key: BatchKey) -> str:
+    """Hash: how often an item was handed out."""
+    return f"{batch(key)}:deliveries"
+
+
+def samples(key: BatchKey) -> str:
+    """Hash: finished completions by sample."""
+    return f"{batch(key)}:samples"
+
+
+def partials(key: BatchKey) -> str:
+    """Hash: unfinished completions by sample."""
+    return f"{batch(key)}:partials"
+
+
+def mail(key: BatchKey) -> str:
+    """Hash: the message to one worker (by shard) or to all (``all``)."""
+    return f"{batch(key)}:mail"
