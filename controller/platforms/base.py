@@ -1,7 +1,7 @@
 """The platform port: where functions run. Three adapters implement it (knative, local, simulated).
 
-The controller reaches functions, asks for replicas, looks at them and reads the time only through this port, so the same
-step runs on a cluster, on one machine and in virtual time.
+The controller reaches functions, asks for replicas, looks at them and reads the time only through this port, so
+the same step runs on a cluster, on one machine and in virtual time.
 """
 
 from collections.abc import Mapping, Sequence

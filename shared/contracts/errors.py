@@ -6,6 +6,8 @@ turns the body back into the same type.
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from shared.contracts.wire import Wire
 
 
@@ -17,7 +19,7 @@ class Problem(Wire):
     """What happened and what to do about it."""
     retryable: bool = False
     retry_after_s: float | None = None
-    details: dict[str, str | int | float | None] = {}
+    details: dict[str, str | int | float | None] = Field(default_factory=dict)
 
 
 class StageError(Exception):
