@@ -76,6 +76,10 @@ class ServedBy(Wire):
 
     instance: str
     revision: str
+    started_at: float
+    """Unix seconds at which the replica's process began."""
+    ready_at: float
+    """Unix seconds at which it could take calls."""
     policy_version: int | None = None
     weights_digest: str | None = None
 
