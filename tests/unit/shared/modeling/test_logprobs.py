@@ -24,9 +24,7 @@ def test_value_is_the_log_softmax_of_tempered_logits(temperature: float) -> None
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("block_elements", [1 << 24, 22, 1])
-def test_gradient_matches_autograd(
-    temperature: float, block_elements: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradient_matches_autograd(temperature: float, block_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logprobs, "_BLOCK_ELEMENTS", block_elements)
     logits, ids = _case()
     weights = torch.linspace(-1, 2, ids.numel()).reshape(ids.shape)
