@@ -82,7 +82,9 @@ class Platform(Protocol):
         """Wait in this platform's time."""
         ...
 
-    async def invoke(self, stage: Stage, path: str, body: bytes, *, timeout_s: float) -> PlatformReply:
+    async def invoke(
+        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+    ) -> PlatformReply:
         """POST a JSON body to the stage's function (GET where the body is empty) and return its answer.
 
         Raises ``FunctionUnreachable`` where there is no HTTP answer, ``FunctionUnknown`` without a function.
