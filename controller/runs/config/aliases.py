@@ -1,0 +1,114 @@
+"""Other spellings of the canonical keys: verl's ``actor_rollout_ref.`` prefix and TRL's flat names.
+
+Only names that mean exactly the same are here; the rest of what people paste is in ``refusals``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+VERL_PREFIX = "actor_rollout_ref."
+"""verl groups ``model``, ``actor`` and ``rollout`` under this; here they stand at the top."""
+
+
+class NoEquivalent(ValueError):
+    """The value has no equal under the canonical key."""
+
+    def __init__(self, reason: str, suggestion: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.suggestion = suggestion
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _loss_type(value: object) -> object:
+    modes = {"grpo": "seq-mean-token-mean", "dapo": "token-mean"}
+    if isinstance(value, str) and value in modes:
+        return modes[value]
+    raise NoEquivalent(
+        f"loss_type {value!r} has no exact equal here",
+        'use "dapo" (every token weighs the same) or "grpo" (every completion weighs the same)',
+    )
+
+
+def _scheduler(value: object) -> object:
+    # A warm-up length is its own key here, and applies to every schedule.
+    return "constant" if value == "constant_with_warmup" else value
+
+
+def _scale_rewards(value: object) -> object:
+    scales = {"group": True, "none": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in scales:
+        return scales[value]
+    raise NoEquivalent(
+        f"scale_rewards {value!r} has no exact equal here",
+        'use "group" (divide by the group\'s standard deviation) or "none"',
+    )
+
+
+def _no_limit(value: object) -> object:
+    return None if value == -1 else value
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """The canonical key that a name stands for, and how its value reads there (raises ``NoEquivalent``)."""
+
+    key: str
+    convert: Callable[[object], object] = _same
+
+
+ALIASES: Mapping[str, Alias] = MappingProxyType(
+    {
+        # TRL: model and data
+        "model_name_or_path": Alias("model.path"),
+        "max_prompt_length": Alias("data.max_prompt_length"),
+        "max_completion_length": Alias("data.max_response_length"),
+        "shuffle_dataset": Alias("data.shuffle"),
+        "data_seed": Alias("data.seed"),
+        # TRL: update
+        "learning_rate": Alias("actor.optim.lr"),
+        "lr_scheduler_type": Alias("actor.optim.lr_scheduler_type", _scheduler),
+        "warmup_steps": Alias("actor.optim.lr_warmup_steps"),
+        "adam_epsilon": Alias("actor.optim.eps"),
+        "weight_decay": Alias("actor.optim.weight_decay"),
+        "max_grad_norm": Alias("actor.grad_clip"),
+        "num_iterations": Alias("actor.ppo_epochs"),
+        "epsilon": Alias("actor.clip_ratio"),
+        "epsilon_high": Alias("actor.clip_ratio_high"),
+        "delta": Alias("actor.clip_ratio_c"),
+        "loss_type": Alias("actor.loss_agg_mode", _loss_type),
+        "entropy_coef": Alias("actor.entropy_coeff"),
+        "scale_rewards": Alias("algorithm.norm_adv_by_std_in_grpo", _scale_rewards),
+        # TRL: sampling
+        "num_generations": Alias("rollout.n"),
+        "num_generations_eval": Alias("rollout.val_kwargs.n"),
+        "temperature": Alias("rollout.temperature"),
+        "top_p": Alias("rollout.top_p"),
+        "top_k": Alias("rollout.top_k"),
+        # TRL: run
+        "max_steps": Alias("trainer.total_training_steps", _no_limit),
+        "num_train_epochs": Alias("trainer.total_epochs"),
+        "save_steps": Alias("trainer.save_freq"),
+        "save_total_limit": Alias("trainer.max_ckpt_to_keep"),
+        "eval_steps": Alias("trainer.test_freq"),
+        "seed": Alias("trainer.seed"),
+        "run_name": Alias("trainer.experiment_name"),
+        "output_dir": Alias("trainer.default_local_dir"),
+        # verl: other places of the same key
+        "actor.optim.clip_grad": Alias("actor.grad_clip"),
+        "custom_reward_function.path": Alias("reward.custom_reward_function.path"),
+        "custom_reward_function.name": Alias("reward.custom_reward_function.name"),
+        "trainer.max_actor_ckpt_to_keep": Alias("trainer.max_ckpt_to_keep"),
+    }
+)
+
+
+def without_prefix(name: str) -> str:
+    """The name as it stands here: ``actor_rollout_ref.rollout.n`` → ``rollout.n``."""
+    return name.removeprefix(VERL_PREFIX)

@@ -1,0 +1,85 @@
+"""One source of keys (the document, or the overrides) brought to canonical names."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.runs.config.aliases import ALIASES, VERL_PREFIX, NoEquivalent, without_prefix
+from controller.runs.config.keys import known_keys
+from controller.runs.config.problems import ConfigProblem
+from controller.runs.config.refusals import REFUSALS
+from controller.runs.config.unknown import unknown_key
+
+MAX_DEPTH = 8
+"""Levels of sections that are looked into. No key is deeper; a hostile document may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value and the name under which the user gave it."""
+
+    spelled: str
+    value: Any
+
+
+def flatten(tree: Mapping[Any, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    """The leaves of nested sections by dotted name. Names with dots in them are taken as paths."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
+            yield from flatten(value, f"{prefix}{name}.", depth + 1)
+        else:
+            yield f"{prefix}{name}", value
+
+
+def canonical(pairs: Iterator[tuple[str, Any]]) -> tuple[dict[str, Given], list[ConfigProblem]]:
+    """Resolve aliases and refuse what has no meaning here.
+
+    Returns the values by canonical key, and the problems: unknown keys, refused keys, values without an equal, and one
+    key given under two names with different values.
+    """
+    values: dict[str, Given] = {}
+    problems: list[ConfigProblem] = []
+    for spelled, value in pairs:
+        bare = without_prefix(spelled)
+        alias = ALIASES.get(bare)
+        key = alias.key if alias else bare
+        if key not in known_keys():
+            problems.extend(_not_a_key(spelled, bare, value))
+            continue
+        try:
+            converted = alias.convert(value) if alias else value
+        except NoEquivalent as error:
+            problems.append(ConfigProblem(field=spelled, reason=error.reason, suggestion=error.suggestion))
+            continue
+        earlier = values.setdefault(key, Given(spelled, converted))
+        if earlier.value != converted:
+            problems.append(
+                ConfigProblem(
+                    field=spelled,
+                    reason=f"{earlier.spelled} is the same key with another value, {earlier.value!r}",
+                    suggestion=f"give {key} once",
+                )
+            )
+    return values, problems
+
+
+def _not_a_key(spelled: str, bare: str, value: object) -> Iterator[ConfigProblem]:
+    inside = _keys_of_section(bare)
+    if inside:
+        # A section that is there but empty keeps its defaults.
+        if value not in (None, {}):
+            suggestion = f"its keys are {', '.join(inside)}"
+            yield ConfigProblem(field=spelled, reason="it is a section of keys, not a value", suggestion=suggestion)
+        return
+    refusal = REFUSALS.get(bare)
+    if refusal is None:
+        yield unknown_key(spelled, bare)
+    elif value not in refusal.unless:
+        yield ConfigProblem(field=spelled, reason=refusal.reason, suggestion=refusal.suggestion)
+
+
+def _keys_of_section(name: str) -> list[str]:
+    """What stands in a section, be it a section here or only in another trainer's config."""
+    if f"{name}." == VERL_PREFIX:
+        return [f"{VERL_PREFIX}{key}" for key in known_keys() if key.startswith(("model.", "actor.", "rollout."))]
+    return [key for key in (*known_keys(), *ALIASES) if key.startswith(f"{name}.")]

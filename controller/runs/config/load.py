@@ -1,0 +1,94 @@
+"""From a document and overrides to a ``RunConfig``, or to the list of everything that is wrong with them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from controller.runs.config.keys import Key, known_keys, nested
+from controller.runs.config.layers import Given, canonical, flatten
+from controller.runs.config.overrides import parse_overrides
+from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.config.rules import RULES
+from controller.runs.config.run_config import RunConfig
+
+
+def load_config(document: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
+    """Check a config document (nested sections, or dotted names) with ``a.b=c`` overrides on top of it.
+
+    verl's names are canonical; its ``actor_rollout_ref.`` prefix and TRL's flat names are accepted. Raises
+    ``ConfigInvalid`` with all problems at once; nothing is read from disk.
+    """
+    override_values, problems = parse_overrides(overrides)
+    given: dict[str, Given] = {}
+    for pairs in (flatten(document), iter(override_values.items())):
+        layer, layer_problems = canonical(pairs)
+        given |= layer
+        problems += layer_problems
+
+    values: dict[str, Any] = {}
+    for name, key in known_keys().items():
+        if name in given:
+            value, faults = _checked(key, given[name])
+        elif key.required:
+            value, faults = None, [_missing(key)]
+        else:
+            value, faults = key.default, []
+        if faults:
+            problems += faults
+        else:
+            values[name] = value
+
+    for rule in RULES:
+        if all(name in values for name in rule.keys):
+            broken = rule.check(*(values[name] for name in rule.keys))
+            if broken is not None:
+                blamed = given[rule.keys[0]].spelled if rule.keys[0] in given else rule.keys[0]
+                problems.append(ConfigProblem(field=blamed, reason=broken.reason, suggestion=broken.suggestion))
+    if problems:
+        raise ConfigInvalid(problems)
+    return RunConfig.model_validate(nested(values))
+
+
+def resolved(config: RunConfig) -> dict[str, Any]:
+    """Every key with the value that holds, as JSON values in the order of the sections.
+
+    Keys whose null stands for another key's value show that value. ``load_config`` of the result asks for the same run.
+    """
+    tree = config.model_dump(mode="json")
+    tree["actor"]["clip_ratio_low"], tree["actor"]["clip_ratio_high"] = config.actor.clip_range
+    tree["actor"]["ppo_mini_batch_size"] = config.mini_batch_size
+    tree["data"]["seed"] = config.data_seed
+    return tree
+
+
+def _checked(key: Key, given: Given) -> tuple[Any, list[ConfigProblem]]:
+    """The value as the key's type, or why it is none."""
+    if isinstance(given.value, bool) and not key.accepts_bool:
+        return None, [_invalid(key, given, f"{given.value!r} is not a value of this key")]
+    try:
+        return key.adapter.validate_python(given.value), []
+    except ValidationError as error:
+        # A union reports each of its members; the first names what the key is meant to be.
+        return None, [_invalid(key, given, f"{_sentence(error)}, got {_short(given.value)}")]
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = "".join(f"[{part}]" for part in first["loc"] if isinstance(part, int))
+    message = first["msg"].replace("Input should", "it should")
+    return f"{'item ' + place + ': ' if place else ''}{message[:1].lower()}{message[1:]}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _invalid(key: Key, given: Given, reason: str) -> ConfigProblem:
+    name = key.name if key.name == given.spelled else f"{key.name}, given as {given.spelled}"
+    return ConfigProblem(field=given.spelled, reason=reason, suggestion=f"{name}: {key.meaning}")
+
+
+def _missing(key: Key) -> ConfigProblem:
+    return ConfigProblem(field=key.name, reason="it is missing", suggestion=f"give {key.name}: {key.meaning}")

@@ -1,0 +1,111 @@
+"""Keys of other trainers that have no equal here: refused with a reason, never ignored.
+
+Some name a behaviour that is fixed here. They are accepted at the one value that says what happens anyway.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a key is refused. ``unless`` holds the values at which it is accepted, without effect."""
+
+    reason: str
+    suggestion: str
+    unless: tuple[object, ...] = ()
+
+
+_NO_KL = Refusal(
+    reason="there is no KL term and no reference policy",
+    suggestion="set it to 0 or leave it out",
+    unless=(0, 0.0, False, None),
+)
+_PROMPTS_PER_STEP = Refusal(
+    reason="it counts completions per device, and the number of replicas is not fixed here",
+    suggestion="use data.train_batch_size (prompts per step) and actor.ppo_mini_batch_size (prompts per update)",
+)
+_TOKEN_BUDGET = Refusal(
+    reason="micro-batches are packed by tokens, not by rows",
+    suggestion="give the tokens of a micro-batch as actor.ppo_max_token_len_per_gpu",
+)
+_REPLICAS = Refusal(
+    reason="replicas come from the plan and from the functions' manifests",
+    suggestion="leave it out, or give the replicas of rollout as rollout.num_actors",
+)
+_ENGINE = Refusal(
+    reason="the engine belongs to the rollout function's image",
+    suggestion="leave it out and set it in that function's manifest",
+)
+_WARMUP_STEPS = Refusal(
+    reason="the warm-up is given in steps",
+    suggestion="use actor.optim.lr_warmup_steps",
+)
+_BETAS = Refusal(reason="both betas are given together", suggestion="use actor.optim.betas: [beta1, beta2]")
+_METRICS = Refusal(
+    reason="the metrics of every run are kept and served by the controller",
+    suggestion="leave it out and read them at the run's /metrics",
+)
+
+REFUSALS: Mapping[str, Refusal] = MappingProxyType(
+    {
+        # KL and reference
+        "beta": _NO_KL,
+        "actor.use_kl_loss": _NO_KL,
+        "actor.kl_loss_coef": _NO_KL,
+        "algorithm.use_kl_in_reward": _NO_KL,
+        "algorithm.kl_ctrl.kl_coef": _NO_KL,
+        # batches by rows
+        "per_device_train_batch_size": _PROMPTS_PER_STEP,
+        "gradient_accumulation_steps": _PROMPTS_PER_STEP,
+        "generation_batch_size": _PROMPTS_PER_STEP,
+        "steps_per_generation": _PROMPTS_PER_STEP,
+        "actor.ppo_micro_batch_size": _TOKEN_BUDGET,
+        "actor.ppo_micro_batch_size_per_gpu": _TOKEN_BUDGET,
+        "actor.use_dynamic_bsz": Refusal(
+            reason=_TOKEN_BUDGET.reason, suggestion="set it to true or leave it out", unless=(True,)
+        ),
+        # machines and engines
+        "trainer.n_gpus_per_node": _REPLICAS,
+        "trainer.nnodes": _REPLICAS,
+        "rollout.tensor_model_parallel_size": _ENGINE,
+        "rollout.gpu_memory_utilization": _ENGINE,
+        "rollout.name": _ENGINE,
+        "use_vllm": _ENGINE,
+        "vllm_mode": _ENGINE,
+        # schedule and optimizer
+        "actor.optim.lr_warmup_steps_ratio": _WARMUP_STEPS,
+        "warmup_ratio": _WARMUP_STEPS,
+        "adam_beta1": _BETAS,
+        "adam_beta2": _BETAS,
+        # sampling
+        "rollout.val_kwargs.do_sample": Refusal(
+            reason="greedy decoding is temperature 0 here",
+            suggestion="leave it out and set rollout.val_kwargs.temperature",
+        ),
+        "importance_sampling_level": Refusal(
+            reason="probability ratios are per token",
+            suggestion='set it to "token" or leave it out',
+            unless=("token",),
+        ),
+        "mask_truncated_completions": Refusal(
+            reason="completions cut at data.max_response_length are trained like the others",
+            suggestion="set it to false or leave it out",
+            unless=(False,),
+        ),
+        # data
+        "data.truncation": Refusal(
+            reason="a prompt is never truncated",
+            suggestion='set it to "error" or leave it out; data.filter_overlong_prompts leaves long prompts out',
+            unless=("error",),
+        ),
+        "dataset_name": Refusal(
+            reason="datasets are read from files",
+            suggestion="save it as JSONL or parquet and name the files in data.train_files",
+        ),
+        # trackers
+        "trainer.logger": _METRICS,
+        "report_to": _METRICS,
+    }
+)

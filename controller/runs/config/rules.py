@@ -1,0 +1,142 @@
+"""What must hold between keys. Each rule is a pure function of the values it names.
+
+A rule's first key is the one that is blamed. A rule is asked only when all its keys are valid by themselves.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Why the values do not go together, and what to do."""
+
+    reason: str
+    suggestion: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Keys, and a check of their values in that order."""
+
+    keys: tuple[str, ...]
+    check: Callable[..., Broken | None]
+
+
+def group_of_several(n: int, adv_estimator: str) -> Broken | None:
+    """GRPO's baseline is the mean of the group: the advantage of a lone completion is always 0."""
+    if adv_estimator == "grpo" and n < 2:
+        return Broken(
+            "grpo compares the completions of one prompt, and a group of 1 has nothing to compare",
+            "use at least 2; 8 is common",
+        )
+    return None
+
+
+def training_samples(temperature: float) -> Broken | None:
+    """At temperature 0 every completion of a group is the same, and its logprob has no gradient."""
+    if temperature <= 0:
+        return Broken(
+            f"training needs samples, and at temperature {temperature:g} there is only one",
+            "use 1.0; greedy decoding is for rollout.val_kwargs.temperature",
+        )
+    return None
+
+
+def whole_mini_batches(mini: int | None, batch: int) -> Broken | None:
+    """Every update of a step sees the same number of prompts."""
+    if mini is None or (mini <= batch and batch % mini == 0):
+        return None
+    below = max(size for size in range(1, min(mini, batch) + 1) if batch % size == 0)
+    return Broken(
+        f"{mini} prompts per update do not divide data.train_batch_size, {batch}",
+        f"use {below}, or leave it out for one update per pass",
+    )
+
+
+def sequence_fits(budget: int, prompt: int, completion: int) -> Broken | None:
+    """A micro-batch holds at least one whole sequence."""
+    if budget < prompt + completion:
+        return Broken(
+            f"one sequence may have {prompt + completion} tokens"
+            f" (data.max_prompt_length {prompt} + data.max_response_length {completion})",
+            f"use at least {prompt + completion}",
+        )
+    return None
+
+
+def completion_may_end(min_tokens: int, completion: int) -> Broken | None:
+    """The least length is below the most."""
+    if min_tokens > completion:
+        return Broken(
+            f"completions have at most {completion} tokens (data.max_response_length)",
+            f"use at most {completion}, or raise data.max_response_length",
+        )
+    return None
+
+
+def run_ends(steps: int | None, epochs: int | None) -> Broken | None:
+    """A run has a length."""
+    if steps is None and epochs is None:
+        return Broken("nothing says when the run ends", "give trainer.total_training_steps or trainer.total_epochs")
+    return None
+
+
+def warm_up_ends(warmup: int, steps: int | None) -> Broken | None:
+    """The peak learning rate is reached."""
+    if steps is not None and warmup > steps:
+        return Broken(f"the run has only {steps} steps (trainer.total_training_steps)", f"use at most {steps}")
+    return None
+
+
+def decays(min_lr_ratio: float, schedule: str) -> Broken | None:
+    """A floor of the learning rate needs a schedule that falls."""
+    if min_lr_ratio > 0 and schedule == "constant":
+        return Broken(
+            "it has no effect on a constant learning rate",
+            "leave it out, or set actor.optim.lr_scheduler_type to linear or cosine",
+        )
+    return None
+
+
+def one_reward(rule: str | None, path: str | None) -> Broken | None:
+    """A completion has one source of reward."""
+    if (rule is None) == (path is None):
+        given = "nothing says what a completion is worth" if rule is None else "a rule and a function are given"
+        return Broken(given, "give either reward.rule or reward.custom_reward_function.path")
+    return None
+
+
+def evaluation_has_rows(test_freq: int, val_files: tuple[str, ...] | None) -> Broken | None:
+    """There is something to evaluate on."""
+    if test_freq > 0 and val_files is None:
+        return Broken("there are no held-out rows to evaluate on", "give data.val_files, or leave it out")
+    return None
+
+
+def evaluation_samples(n: int, temperature: float) -> Broken | None:
+    """Several greedy completions of one prompt are one completion, paid several times."""
+    if n > 1 and temperature == 0:
+        return Broken(
+            f"at temperature 0 (rollout.val_kwargs.temperature) all {n} completions are the same",
+            "use 1, or set rollout.val_kwargs.temperature above 0",
+        )
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(("rollout.n", "algorithm.adv_estimator"), group_of_several),
+    Rule(("rollout.temperature",), training_samples),
+    Rule(("actor.ppo_mini_batch_size", "data.train_batch_size"), whole_mini_batches),
+    Rule(
+        ("actor.ppo_max_token_len_per_gpu", "data.max_prompt_length", "data.max_response_length"),
+        sequence_fits,
+    ),
+    Rule(("rollout.min_tokens", "data.max_response_length"), completion_may_end),
+    Rule(("trainer.total_training_steps", "trainer.total_epochs"), run_ends),
+    Rule(("actor.optim.lr_warmup_steps", "trainer.total_training_steps"), warm_up_ends),
+    Rule(("actor.optim.min_lr_ratio", "actor.optim.lr_scheduler_type"), decays),
+    Rule(("reward.rule", "reward.custom_reward_function.path"), one_reward),
+    Rule(("trainer.test_freq", "data.val_files"), evaluation_has_rows),
+    Rule(("rollout.val_kwargs.n", "rollout.val_kwargs.temperature"), evaluation_samples),
+)
