@@ -1,0 +1,1 @@
+"""The reward stage: completions in, one finite reward for each out."""

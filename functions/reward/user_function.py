@@ -1,0 +1,188 @@
+"""Rewards by a user's function from a file, with verl's or TRL's signature."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from functions.reward.attempts import Attempts, Failure, FunctionJob
+from functions.reward.outcome import CompletionText, NotApplicable, Outcome, Rewarded
+from functions.reward.signatures import Form, Job
+from functions.reward.user_pool import UserPool
+from functions.reward.user_process import UserFile, UserProcess, WorkerEnded, worker_environment
+from shared.contracts.completion import SampleId
+from shared.contracts.errors import InvalidInput, RewardFailed, RewardTimeout
+from shared.contracts.prompt import Prompt
+from shared.contracts.reward import FunctionReward, RewardInputs
+
+_ASYNC_CONCURRENCY = 32
+# An async function is first asked to stop at its limit; only one that blocks its loop is killed.
+_ASYNC_GRACE_S = 2.0
+_PROMPT_EXCERPT_CHARS = 80
+
+
+class UserFunctions:
+    """Runs user reward functions. One for a replica; ``close`` ends its child processes.
+
+    ``roots`` are the folders that reward files may come from. ``environ`` is the environment of this process; only
+    what a Python process needs is passed on.
+
+    Time-outs: ``timeout_s`` is for one completion. verl's form is called for each completion; TRL's form is called
+    once for each row with that row's completions, and has ``timeout_s`` times their number. Async functions run up to
+    32 calls at a time, each with its own limit.
+    """
+
+    def __init__(
+        self,
+        *,
+        roots: Sequence[Path],
+        environ: Mapping[str, str],
+        load_limit_s: float = 60.0,
+        max_idle: int = 4,
+    ) -> None:
+        self._roots = roots
+        self._pool = UserPool(worker_environment(environ), load_limit_s=load_limit_s, max_idle=max_idle)
+
+    async def score(
+        self, asked: Sequence[tuple[Prompt, CompletionText]], inputs: RewardInputs, reward: FunctionReward
+    ) -> tuple[dict[SampleId, Outcome], dict[str, RewardFailed]]:
+        """Outcomes by sample, and the failed rows. ``asked`` is sorted by row.
+
+        With ``on_failure="fail"`` the first failed row ends the call, so the outcomes are then incomplete.
+        Raises InvalidInput if the function cannot be found, loaded or called with what the rows have.
+        """
+        file = await asyncio.to_thread(find_file, reward, self._roots)
+        attempts: Attempts | None = None
+        while attempts is None or attempts.is_open():
+            try:
+                async with self._pool.process(file) as process:
+                    attempts = attempts or _first_attempts(asked, inputs, process)
+                    await _run_round(process, attempts, inputs.timeout_s)
+            except WorkerEnded as ended:
+                assert attempts is not None
+                attempts.process_ended(ended.cause, timed_out=ended.timed_out)
+        errors = {
+            row_uid: _reward_error(failure, reward.name, inputs.num_attempts)
+            for row_uid, failure in attempts.failures.items()
+        }
+        return attempts.outcomes, errors
+
+    async def close(self) -> None:
+        """End the child processes."""
+        await self._pool.close()
+
+
+def find_file(reward: FunctionReward, roots: Sequence[Path]) -> UserFile:
+    """The file of a user's function. Raises InvalidInput unless it lies, links resolved, under one of ``roots``."""
+    resolved_roots = [root.resolve() for root in roots]
+    try:
+        # An absolute path stays itself when joined.
+        candidates = [(root / reward.path).resolve() for root in resolved_roots]
+    except (ValueError, OSError, RuntimeError) as error:
+        raise InvalidInput(f"The reward file {reward.path!r} is not a path: {error}") from error
+    inside = [path for path in candidates if any(path.is_relative_to(root) for root in resolved_roots)]
+    if not inside:
+        raise InvalidInput(
+            f"The reward file {reward.path!r} is outside the folders that reward functions may come from: "
+            f"{', '.join(map(str, roots)) or 'none is configured'}. Move it there."
+        )
+    for path in inside:
+        if path.suffix == ".py" and path.is_file():
+            return UserFile(path, reward.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    raise InvalidInput(f"There is no Python file {reward.path!r} under {', '.join(map(str, roots))}.")
+
+
+def _first_attempts(
+    asked: Sequence[tuple[Prompt, CompletionText]], inputs: RewardInputs, process: UserProcess
+) -> Attempts:
+    return Attempts(
+        _jobs(asked, process.form),
+        num_attempts=inputs.num_attempts,
+        stop_at_first=inputs.on_failure == "fail",
+        concurrency=_ASYNC_CONCURRENCY if process.is_async else 1,
+    )
+
+
+def _jobs(asked: Sequence[tuple[Prompt, CompletionText]], form: Form) -> list[FunctionJob]:
+    if form == "per_completion":
+        return [FunctionJob(prompt=prompt, completions=(completion,)) for prompt, completion in asked]
+    rows = [list(row) for _, row in groupby(asked, key=lambda pair: pair[0].row_uid)]
+    return [FunctionJob(prompt=row[0][0], completions=tuple(completion for _, completion in row)) for row in rows]
+
+
+async def _run_round(process: UserProcess, attempts: Attempts, timeout_s: float) -> None:
+    """Send what is open and take the answers. Raises WorkerEnded if the process hangs or dies on the way."""
+    indexes = attempts.begin_round()
+    jobs = [(attempts.jobs[index], attempts.tries_left(index)) for index in indexes]
+    # In a thread: long completions take a while to encode.
+    lines = await asyncio.to_thread(_encode, jobs, process)
+    limit_s = timeout_s * max(len(job.completions) for job, _ in jobs)
+    process.send_round(lines, concurrency=attempts.concurrency, limit_s=limit_s)
+    wait_s = limit_s + _ASYNC_GRACE_S if process.is_async else limit_s
+    # A job starts when the one before it is answered, so silence for its limit is a hang.
+    while attempts.awaits_answer():
+        answer = await process.receive(wait_s)
+        index = indexes[answer["index"]]
+        if "scores" in answer:
+            attempts.answered(index, [_outcome(score) for score in answer["scores"]])
+        elif answer["kind"] == "missing_argument":
+            row_uid = attempts.jobs[index].prompt.row_uid
+            raise InvalidInput(f"The reward function cannot score row {row_uid}: {answer['cause']}", row_uid=row_uid)
+        else:
+            attempts.failed(index, answer["cause"], timed_out=answer["kind"] == "timeout")
+    if not attempts.is_round_complete():
+        # Failed early: the process still works on jobs that nobody waits for.
+        process.kill()
+
+
+def _encode(jobs: Sequence[tuple[FunctionJob, int]], process: UserProcess) -> list[bytes]:
+    return [json.dumps(_wire_job(job, tries, process)).encode() + b"\n" for job, tries in jobs]
+
+
+def _wire_job(job: FunctionJob, tries: int, process: UserProcess) -> Job:
+    prompt = job.prompt
+    sees_prompt = process.form == "per_group"
+    return {
+        "prompt": prompt.text if sees_prompt else "",
+        "messages": list(prompt.messages) if sees_prompt and prompt.messages is not None else None,
+        "data_source": prompt.data_source,
+        "ground_truth": prompt.ground_truth,
+        "columns": prompt.columns,
+        "completions": [completion.text for completion in job.completions],
+        "completion_ids": (
+            [[int(token) for token in completion.token_ids] for completion in job.completions]
+            if process.takes_token_ids
+            else None
+        ),
+        "attempts": tries,
+    }
+
+
+def _outcome(score: dict[str, Any]) -> Outcome:
+    if score["reward"] is None:
+        return NotApplicable()
+    return Rewarded(reward=score["reward"], parts=score["parts"])
+
+
+def _reward_error(failure: Failure, name: str, num_attempts: int) -> RewardFailed:
+    """The typed error, naming row, sample (all of the row's for TRL's form) and prompt."""
+    prompt, completions = failure.job.prompt, failure.job.completions
+    sample = completions[0].id.sample if len(completions) == 1 else None
+    which = f"sample {sample}" if sample is not None else f"its {len(completions)} completions"
+    error = RewardTimeout if failure.timed_out else RewardFailed
+    return error(
+        f"The reward function {name!r} failed on row {prompt.row_uid}, {which}, in each of {num_attempts} "
+        f"attempts: {failure.cause}. The prompt is {_excerpt(prompt.text)}. Mend the function, raise the limit, "
+        f'or leave such groups out with on_failure="drop_group".',
+        row_uid=prompt.row_uid,
+        sample=sample,
+        cause=failure.cause,
+        num_attempts=num_attempts,
+    )
+
+
+def _excerpt(text: str) -> str:
+    return repr(text if len(text) <= _PROMPT_EXCERPT_CHARS else f"{text[:_PROMPT_EXCERPT_CHARS]}...")
