@@ -1,0 +1,125 @@
+"""Checkpoints on disk: a Hugging Face folder and the learner's state, under ``global_step_{N}``.
+
+A checkpoint is written beside its place and moved there when it is complete, its manifest last; then the pointer file
+names it. Whatever moment a crash picks, some complete checkpoint can be loaded.
+"""
+
+import asyncio
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.runs.errors import RunFailed
+from controller.runs.manifest import Checkpointed, Manifest
+from shared.store.blobs import BlobStore
+
+MANIFEST_FILE = "MANIFEST.json"
+MODEL_FOLDER = "huggingface"
+STATE_FILE = "learner_state.safetensors"
+POINTER_FILE = "latest_checkpointed_iteration.txt"
+COPIED = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
+"""Files of the model's folder that make the weights loadable; the weights themselves are the policy's."""
+NOT_COPIED = frozenset({"model.safetensors.index.json", MANIFEST_FILE})
+
+
+class CheckpointFailed(RunFailed):
+    """The checkpoint folder cannot be written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointInfo:
+    """One complete checkpoint."""
+
+    step: int
+    folder: str
+    num_bytes: int
+    created_at: float
+
+
+async def write_checkpoint(head: Manifest, blobs: BlobStore, *, root: Path, model_folder: Path) -> Checkpointed:
+    """Write the head's policy and learner state below ``root``. Raises ``CheckpointFailed``."""
+    weights = await blobs.get(head.policy.weights)
+    state = await blobs.get(head.state) if head.state is not None else None
+    folder = root / f"global_step_{head.step}"
+    try:
+        await asyncio.to_thread(_write, folder, head, weights, state, model_folder)
+    except OSError as error:
+        raise CheckpointFailed(
+            f"cannot write the checkpoint {folder}: {error.strerror or error}. Free some space or set "
+            "trainer.default_local_dir to a folder that can be written, then resume the run"
+        ) from error
+    return Checkpointed(step=head.step, folder=str(folder), policy=head.policy, state=head.state)
+
+
+def _write(folder: Path, head: Manifest, weights: bytes, state: bytes | None, model_folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        model = beside / MODEL_FOLDER
+        model.mkdir(parents=True)
+        for pattern in COPIED:
+            for file in model_folder.glob(pattern):
+                if file.is_file() and file.name not in NOT_COPIED:
+                    shutil.copy(file, model / file.name)
+        _write_durably(model / "model.safetensors", weights)
+        if state is not None:
+            _write_durably(beside / STATE_FILE, state)
+        _write_durably(beside / MANIFEST_FILE, head.model_dump_json(indent=2).encode())
+        if folder.exists():
+            # The same step again, after a crash between the move and the head: the older copy has the same content.
+            shutil.rmtree(folder)
+        beside.rename(folder)
+        pointer = folder.parent / f".{POINTER_FILE}"
+        _write_durably(pointer, f"{head.step}\n".encode())
+        pointer.rename(folder.parent / POINTER_FILE)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def prune(checkpoints: tuple[Checkpointed, ...], keep: int | None) -> tuple[Checkpointed, ...]:
+    """Delete all but the newest ``keep`` checkpoints from disk; returns those that stay."""
+    if keep is None:
+        return checkpoints
+    for old in checkpoints[:-keep]:
+        shutil.rmtree(old.folder, ignore_errors=True)
+    return checkpoints[-keep:]
+
+
+def describe(checkpoints: tuple[Checkpointed, ...]) -> list[CheckpointInfo]:
+    """What a user is told about the checkpoints that are on disk."""
+    infos = []
+    for checkpoint in checkpoints:
+        folder = Path(checkpoint.folder)
+        manifest = folder / MANIFEST_FILE
+        if manifest.is_file():
+            infos.append(
+                CheckpointInfo(
+                    step=checkpoint.step,
+                    folder=checkpoint.folder,
+                    num_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+                    created_at=manifest.stat().st_mtime,
+                )
+            )
+    return infos
+
+
+def is_writable(root: Path) -> str | None:
+    """Why checkpoints cannot be written below ``root``; ``None`` if they can."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        probe = root / f".probe.{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+

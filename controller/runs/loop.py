@@ -1,0 +1,207 @@
+"""The loop of one run: initialise, then evaluate, checkpoint and step until the last step is done.
+
+Everything that a crash must not lose is in the manifest, and the manifest moves by compare-and-set. So the loop has no
+state of its own: whoever owns the run reads the head and goes on.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from controller.runs.checkpoints import prune, write_checkpoint
+from controller.runs.context import RunContext
+from controller.runs.errors import RunLost
+from controller.runs.evaluation import evaluate
+from controller.runs.ledger import StageCost, account
+from controller.runs.manifest import Manifest
+from controller.runs.step import run_step
+from controller.runs.together import together
+from shared.contracts.call import BatchKey, CallKey
+from shared.contracts.learner import InitInputs, LearnerInputs, LearnerOutputs
+from shared.contracts.stage import Purpose, Stage
+from shared.observability.metrics import REPLICA_SECONDS, STEP_SECONDS, STEPS
+
+WARM_UP_HOLD_S = 60.0
+"""How long the first replicas are asked for before their first call: longer than any cold start seen."""
+
+
+class RunLoop:
+    """Drives one run for its owner."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        self._accounted_to = run.platform.now()
+        self._cleaning: asyncio.Task[None] | None = None
+
+    async def drive(self) -> Manifest:
+        """Go on from the head until the run is complete. Raises ``RunFailed`` or ``RunLost``."""
+        run, total = self._run, self._run.prepared.total_steps
+        try:
+            await self._warm_up()
+            head = await self._load_head() or await self._initialise()
+            while True:
+                if self._evaluation_due(head, total):
+                    head = await self._evaluate(head)
+                if self._checkpoint_due(head, total):
+                    head = await self._checkpoint(head)
+                if head.step >= total:
+                    return head
+                await run.emit("progress", {"phase": "step", "step": head.step, "total_steps": total})
+                head = await self._step(head, total)
+        finally:
+            if self._cleaning is not None:
+                self._cleaning.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._cleaning
+
+    async def _warm_up(self) -> None:
+        """Ask for the first replicas now, so that they start at the same time and not one stage after another."""
+        run = self._run
+        await run.emit("progress", {"phase": "starting", "total_steps": run.prepared.total_steps})
+        num_actors = min(run.config.rollout.num_actors or run.resources.num_threads, run.resources.max_actors)
+        hold_until = run.platform.now() + WARM_UP_HOLD_S
+        wanted = {Stage.ROLLOUT: num_actors, Stage.REWARD: 1, Stage.LEARNER: 1}
+        await together(
+            *(run.platform.scale(stage, count, hold_until=hold_until) for stage, count in wanted.items())
+        )
+
+    async def _load_head(self) -> Manifest | None:
+        stored = await self._run.store.runs.head(self._run.run)
+        return None if stored is None else Manifest.model_validate_json(stored)
+
+    async def _initialise(self) -> Manifest:
+        """Publish version 0 and set the first head."""
+        run = self._run
+        reply = await run.client.call(
+            CallKey(run=run.run, purpose=Purpose.INIT, step=0, stage=Stage.LEARNER),
+            LearnerInputs(operation=InitInputs(model=run.prepared.model)),
+            LearnerOutputs,
+            policy=None,
+            threads=run.resources.num_threads,
+        )
+        head = Manifest(
+            step=0,
+            data_cursor=0,
+            policy=reply.outputs.policy,
+            state=reply.outputs.state,
+            run_seed=run.config.trainer.seed,
+        )
+        await self._advance(None, head, {"kind": "init", "step": 0, "ledger": await self._ledger("init")})
+        return head
+
+    async def _step(self, head: Manifest, total: int) -> Manifest:
+        run = self._run
+        outcome = await run_step(run, head)
+        calls = run.client.records
+        metrics = outcome.metrics | _plumbing(calls, outcome.metrics["timing_s/step"])
+        ledger = await self._ledger(Purpose.TRAIN)
+        line = {"kind": "step", "step": head.step, "metrics": metrics, "ledger": ledger}
+        await self._advance(head, outcome.manifest, line)
+        await self._clean_up(head, outcome.manifest)
+        await run.emit("step", line | {"total_steps": total, "replicas": await self._num_replicas()})
+        STEPS.inc()
+        STEP_SECONDS.observe(metrics["timing_s/step"])
+        return outcome.manifest
+
+    async def _evaluate(self, head: Manifest) -> Manifest:
+        run = self._run
+        await run.emit("progress", {"phase": "evaluating", "step": head.step})
+        result = await evaluate(run, head)
+        line = {"kind": "eval", "step": head.step, **asdict(result), "ledger": await self._ledger(Purpose.EVAL)}
+        advanced = head.model_copy(update={"evaluated": (*head.evaluated, head.step)})
+        await self._advance(head, advanced, line)
+        await run.emit("eval", line)
+        return advanced
+
+    async def _checkpoint(self, head: Manifest) -> Manifest:
+        run = self._run
+        written = await write_checkpoint(
+            head, run.blobs, root=run.checkpoint_root, model_folder=run.prepared.model_folder
+        )
+        kept = await asyncio.to_thread(
+            prune, (*head.checkpoints, written), run.config.trainer.max_ckpt_to_keep
+        )
+        advanced = head.model_copy(update={"checkpoints": kept})
+        line = {"kind": "checkpoint", "step": head.step, "folder": written.folder}
+        await self._advance(head, advanced, line)
+        await run.emit("checkpoint", line)
+        return advanced
+
+    def _evaluation_due(self, head: Manifest, total: int) -> bool:
+        trainer = self._run.config.trainer
+        if not self._run.prepared.heldout or head.step in head.evaluated:
+            return False
+        return (
+            (head.step == 0 and trainer.val_before_train)
+            or head.step == total
+            or (trainer.test_freq > 0 and head.step > 0 and head.step % trainer.test_freq == 0)
+        )
+
+    def _checkpoint_due(self, head: Manifest, total: int) -> bool:
+        freq = self._run.config.trainer.save_freq
+        if head.step == 0 or any(checkpoint.step == head.step for checkpoint in head.checkpoints):
+            return False
+        return head.step == total or (freq > 0 and head.step % freq == 0)
+
+    async def _advance(self, head: Manifest | None, new: Manifest, line: Mapping[str, Any]) -> None:
+        run = self._run
+        moved = await run.store.runs.advance(
+            run.run,
+            fence=run.fence,
+            expected=None if head is None else head.model_dump_json().encode(),
+            manifest=new.model_dump_json().encode(),
+            history=line | {"time": time.time()},
+        )
+        if not moved:
+            raise RunLost(f"run {run.run} was moved on by another owner")
+
+    async def _clean_up(self, head: Manifest, new: Manifest) -> None:
+        """Delete what the finished step no longer needs, while the next one is under way."""
+        if self._cleaning is not None:
+            await self._cleaning
+
+        async def clean() -> None:
+            run = self._run
+            await run.store.work.sweep(BatchKey(run=run.run, purpose=Purpose.TRAIN, step=head.step))
+            await run.blobs.purge(run.run, before_step=new.step, keep=new.kept_blobs())
+
+        self._cleaning = asyncio.create_task(clean(), name=f"clean step {head.step}")
+
+    async def _ledger(self, purpose: str) -> dict[str, dict[str, Any]]:
+        """Cost since the last time that it was asked, by function; the windows tile the run."""
+        run, now = self._run, self._run.platform.now()
+        calls = run.client.drain_records()
+        costs = account(
+            await run.platform.replicas(), calls, start=self._accounted_to, end=now, price=run.price
+        )
+        self._accounted_to = now
+        for name, cost in costs.items():
+            _count(name, cost)
+        return {name: asdict(cost) | {"purpose": purpose} for name, cost in sorted(costs.items())}
+
+    async def _num_replicas(self) -> dict[str, int]:
+        return {state.name: state.num_ready for state in await self._run.platform.functions()}
+
+
+def _plumbing(calls: list[Any], step_s: float) -> dict[str, float]:
+    """The step's time minus the compute on its critical path: stages follow each other, replicas of one run beside.
+
+    Reported per stage as ``timing_s/compute/{stage}`` (the slowest replica) and in all as ``timing_s/plumbing``.
+    """
+    slowest: dict[str, float] = {}
+    by_shard: dict[tuple[str, int], float] = {}
+    for call in calls:
+        shard = (call.key.stage, call.key.shard)
+        by_shard[shard] = by_shard.get(shard, 0.0) + call.compute_s
+    for (stage, _), compute_s in by_shard.items():
+        slowest[stage] = max(slowest.get(stage, 0.0), compute_s)
+    metrics = {f"timing_s/compute/{stage}": compute_s for stage, compute_s in slowest.items()}
+    return metrics | {"timing_s/plumbing": max(0.0, step_s - sum(slowest.values()))}
+
+
+def _count(function: str, cost: StageCost) -> None:
+    for kind in ("busy", "idle", "cold", "draining"):
+        REPLICA_SECONDS.labels(function, kind).inc(getattr(cost, f"{kind}_s"))

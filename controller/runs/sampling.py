@@ -1,0 +1,54 @@
+"""Sample one batch: queue its work items, send one worker call per actor, see that every completion is there."""
+
+from collections.abc import Sequence
+
+from controller.runs.context import RunContext
+from controller.runs.errors import StageUnavailable
+from controller.runs.together import together
+from controller.scheduling.plan import StepPlan
+from shared.contracts.call import BatchKey, CallKey
+from shared.contracts.policy import BlobRef, PolicyRef
+from shared.contracts.prompt import Prompt, PromptBatch
+from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling
+from shared.contracts.stage import Stage
+
+MAX_SEGMENTS = 10_000
+"""A bound on what the deadline may cut one actor's work into; far beyond any real run."""
+
+
+async def publish_prompts(run: RunContext, batch: BatchKey, prompts: Sequence[Prompt]) -> BlobRef:
+    """Store the batch's prompts, for every stage to read by reference."""
+    body = PromptBatch(prompts=tuple(prompts)).model_dump_json().encode()
+    return await run.blobs.put(run.run, batch.step, f"{batch.purpose}-prompts", body)
+
+
+async def sample_batch(
+    run: RunContext, batch: BatchKey, plan: StepPlan, prompts: BlobRef, policy: PolicyRef, sampling: Sampling
+) -> None:
+    """Sample every completion of the batch. Raises ``StageUnavailable`` if some are missing at the end."""
+    await run.store.work.put_items(batch, fence=run.fence, assigned=plan.assigned, offered=plan.offered)
+    inputs = RolloutInputs(
+        prompts=prompts,
+        sampling=sampling,
+        run_seed=run.config.trainer.seed,
+        max_num_sequences=run.config.rollout.max_num_seqs,
+    )
+    await together(
+        *(_work(run, batch, shard, inputs, policy, plan.rollout_threads) for shard in range(plan.num_actors))
+    )
+    expected = sum(len(item.samples) for items in (*plan.assigned, plan.offered) for item in items)
+    found = await run.store.work.num_samples(batch)
+    if found != expected:
+        raise StageUnavailable(f"rollout ended with {found} of {expected} completions: resume the run")
+
+
+async def _work(
+    run: RunContext, batch: BatchKey, shard: int, inputs: RolloutInputs, policy: PolicyRef, threads: int
+) -> None:
+    """One actor's calls: as many segments as its deadline cuts the work into."""
+    for segment in range(MAX_SEGMENTS):
+        key = CallKey(**batch.model_dump(), stage=Stage.ROLLOUT, shard=shard, segment=segment)
+        reply = await run.client.call(key, inputs, RolloutOutputs, policy=policy, threads=threads)
+        if reply.status == "done":
+            return
+    raise StageUnavailable(f"rollout asked to be continued {MAX_SEGMENTS} times")
