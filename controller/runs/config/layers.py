@@ -7,7 +7,7 @@ from typing import Any
 from controller.runs.config.aliases import ALIASES, VERL_PREFIX, NoEquivalent, without_prefix
 from controller.runs.config.keys import known_keys
 from controller.runs.config.problems import ConfigProblem
-from controller.runs.config.refusals import REFUSALS
+from controller.runs.config.refusals import refusal_of
 from controller.runs.config.unknown import unknown_key
 
 MAX_DEPTH = 8
@@ -71,7 +71,7 @@ def _not_a_key(spelled: str, bare: str, value: object) -> Iterator[ConfigProblem
             suggestion = f"its keys are {', '.join(inside)}"
             yield ConfigProblem(field=spelled, reason="it is a section of keys, not a value", suggestion=suggestion)
         return
-    refusal = REFUSALS.get(bare)
+    refusal = refusal_of(bare)
     if refusal is None:
         yield unknown_key(spelled, bare)
     elif value not in refusal.unless:

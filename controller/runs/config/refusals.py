@@ -48,7 +48,7 @@ _METRICS = Refusal(
     suggestion="leave it out and read them at the run's /metrics",
 )
 
-REFUSALS: Mapping[str, Refusal] = MappingProxyType(
+_KEYS: Mapping[str, Refusal] = MappingProxyType(
     {
         # KL and reference
         "beta": _NO_KL,
@@ -109,3 +109,19 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
         "report_to": _METRICS,
     }
 )
+
+# Sections whose keys are all refused.
+_SECTIONS: Mapping[str, Refusal] = MappingProxyType(
+    {
+        "critic": Refusal(
+            reason="there is no critic: grpo compares the completions of a group instead",
+            suggestion="leave the section out",
+        ),
+        "ref": Refusal(reason=_NO_KL.reason, suggestion="leave the section out"),
+    }
+)
+
+
+def refusal_of(name: str) -> Refusal | None:
+    """Why a key without the ``actor_rollout_ref.`` prefix is refused; ``None`` where nothing is known of it."""
+    return _SECTIONS.get(name.partition(".")[0]) or _KEYS.get(name)

@@ -31,10 +31,17 @@ def unknown_key(spelled: str, bare: str) -> ConfigProblem:
 
 
 def _alike(bare: str, leaf: str) -> list[str]:
-    """At most three names: keys of the same last part in another section, then names spelled alike."""
-    names = [*known_keys(), *ALIASES]
-    moved = [name for name in known_keys() if name.rpartition(".")[2] == leaf]
-    whole = difflib.get_close_matches(bare, names, n=3, cutoff=0.75)
-    leaves = {name.rpartition(".")[2]: name for name in reversed(names)}
-    parts = [leaves[part] for part in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.8)]
-    return list(dict.fromkeys([*moved, *whole, *parts]))[:3]
+    """At most three keys whose last part, or an alias of theirs, is the same or spelled alike; the nearest first."""
+    keys_by_leaf: dict[str, list[str]] = {}
+    for name, key in [
+        *((name, name) for name in known_keys()),
+        *((name, alias.key) for name, alias in ALIASES.items()),
+    ]:
+        keys_by_leaf.setdefault(name.rpartition(".")[2], []).append(key)
+    leaves = [leaf] if leaf in keys_by_leaf else difflib.get_close_matches(leaf, keys_by_leaf, n=3, cutoff=0.7)
+    near = [
+        key
+        for alike in leaves
+        for key in sorted(keys_by_leaf[alike], key=lambda key: -difflib.SequenceMatcher(None, bare, key).ratio())
+    ]
+    return list(dict.fromkeys(near))[:3]

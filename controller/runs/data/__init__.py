@@ -1,0 +1,1 @@
+"""What a run trains on: paths under the configured roots, rows of files, tokenised prompts, and their order."""
