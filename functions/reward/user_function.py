@@ -121,10 +121,10 @@ async def _run_round(process: UserProcess, attempts: Attempts, timeout_s: float)
     lines = await asyncio.to_thread(_encode, jobs, process)
     limit_s = timeout_s * max(len(job.completions) for job, _ in jobs)
     process.send_round(lines, concurrency=attempts.concurrency, limit_s=limit_s)
-    wait_s = limit_s + _ASYNC_GRACE_S if process.is_async else limit_s
+    grace_s = _ASYNC_GRACE_S if process.is_async else 0.0
     # A job starts when the one before it is answered, so silence for its limit is a hang.
     while attempts.awaits_answer():
-        answer = await process.receive(wait_s)
+        answer = await process.receive(limit_s, grace_s=grace_s)
         index = indexes[answer["index"]]
         if "scores" in answer:
             attempts.answered(index, [_outcome(score) for score in answer["scores"]])

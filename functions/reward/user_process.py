@@ -107,6 +107,11 @@ class UserProcess:
         return self
 
     @property
+    def pid(self) -> int:
+        """Process id, also that of its group."""
+        return self._process.pid
+
+    @property
     def usable(self) -> bool:
         """Whether it can serve another round."""
         return not self._killed and self._process.returncode is None
@@ -116,10 +121,10 @@ class UserProcess:
         header = {"num_jobs": len(jobs), "concurrency": concurrency, "limit_s": limit_s}
         self._requests.write(b"".join([json.dumps(header).encode() + b"\n", *jobs]))
 
-    async def receive(self, limit_s: float) -> dict[str, Any]:
-        """The next answer. Raises WorkerEnded, with the process gone, if none comes within the limit."""
+    async def receive(self, limit_s: float, *, grace_s: float = 0.0) -> dict[str, Any]:
+        """The next answer. Raises WorkerEnded, with the process gone, if none comes within limit and grace."""
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s + grace_s):
                 line = await self._answers.readline()
             if line.endswith(b"\n"):
                 answer = json.loads(line)
