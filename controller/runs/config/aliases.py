@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from controller.runs.config.problems import shown
+
 VERL_PREFIX = "actor_rollout_ref."
 """verl groups ``model``, ``actor`` and ``rollout`` under this; here they stand at the top."""
 
@@ -29,7 +31,7 @@ def _loss_type(value: object) -> object:
     if isinstance(value, str) and value in modes:
         return modes[value]
     raise NoEquivalent(
-        f"loss_type {value!r} has no exact equal here",
+        f"loss_type {shown(value)} has no exact equal here",
         'use "dapo" (every token weighs the same) or "grpo" (every completion weighs the same)',
     )
 
@@ -46,7 +48,7 @@ def _scale_rewards(value: object) -> object:
     if isinstance(value, str) and value in scales:
         return scales[value]
     raise NoEquivalent(
-        f"scale_rewards {value!r} has no exact equal here",
+        f"scale_rewards {shown(value)} has no exact equal here",
         'use "group" (divide by the group\'s standard deviation) or "none"',
     )
 

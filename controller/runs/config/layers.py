@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.runs.config.aliases import ALIASES, VERL_PREFIX, NoEquivalent, without_prefix
 from controller.runs.config.keys import known_keys
-from controller.runs.config.problems import ConfigProblem
+from controller.runs.config.problems import ConfigProblem, shown
 from controller.runs.config.refusals import refusal_of
 from controller.runs.config.unknown import unknown_key
 
@@ -51,12 +51,13 @@ def canonical(pairs: Iterator[tuple[str, Any]]) -> tuple[dict[str, Given], list[
         except NoEquivalent as error:
             problems.append(ConfigProblem(field=spelled, reason=error.reason, suggestion=error.suggestion))
             continue
-        earlier = values.setdefault(key, Given(spelled, converted))
-        if earlier.value != converted:
+        given = Given(spelled, converted)
+        earlier = values.setdefault(key, given)
+        if earlier is not given and earlier.value != converted:
             problems.append(
                 ConfigProblem(
                     field=spelled,
-                    reason=f"{earlier.spelled} is the same key with another value, {earlier.value!r}",
+                    reason=f"{earlier.spelled} is the same key with another value, {shown(earlier.value)}",
                     suggestion=f"give {key} once",
                 )
             )

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from controller.runs.config.keys import Key, known_keys, nested
 from controller.runs.config.layers import Given, canonical, flatten
 from controller.runs.config.overrides import parse_overrides
-from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.config.problems import ConfigInvalid, ConfigProblem, shown
 from controller.runs.config.rules import RULES
 from controller.runs.config.run_config import RunConfig
 
@@ -65,12 +65,12 @@ def resolved(config: RunConfig) -> dict[str, Any]:
 def _checked(key: Key, given: Given) -> tuple[Any, list[ConfigProblem]]:
     """The value as the key's type, or why it is none."""
     if isinstance(given.value, bool) and not key.accepts_bool:
-        return None, [_invalid(key, given, f"{given.value!r} is not a value of this key")]
+        return None, [_invalid(key, given, f"{given.value} is not a value of this key")]
     try:
         return key.adapter.validate_python(given.value), []
     except ValidationError as error:
         # A union reports each of its members; the first names what the key is meant to be.
-        return None, [_invalid(key, given, f"{_sentence(error)}, got {_short(given.value)}")]
+        return None, [_invalid(key, given, f"{_sentence(error)}, got {shown(given.value)}")]
 
 
 def _sentence(error: ValidationError) -> str:
@@ -78,11 +78,6 @@ def _sentence(error: ValidationError) -> str:
     place = "".join(f"[{part}]" for part in first["loc"] if isinstance(part, int))
     message = first["msg"].replace("Input should", "it should")
     return f"{'item ' + place + ': ' if place else ''}{message[:1].lower()}{message[1:]}"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _invalid(key: Key, given: Given, reason: str) -> ConfigProblem:

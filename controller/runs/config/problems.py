@@ -1,7 +1,10 @@
 """What is wrong with a run's input, in a form that an API and a terminal both show."""
 
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+_SHORT = reprlib.Repr(maxstring=60, maxother=60, maxlong=40, maxlevel=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +18,11 @@ class ConfigProblem:
 
     def __str__(self) -> str:
         return f"{self.field}: {self.reason}; {self.suggestion}"
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: cut in length and depth, whatever a user sends."""
+    return _SHORT.repr(value)
 
 
 class ConfigInvalid(ValueError):

@@ -1,0 +1,180 @@
+"""Other trainers' names: the same meaning, or a refusal with a reason."""
+
+from typing import Any
+
+import pytest
+
+from controller.runs.config.load import load_config, resolved
+from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+
+MINIMAL: dict[str, Any] = {
+    "model.path": "m",
+    "data.train_files": "t.jsonl",
+    "reward.rule": "r",
+    "trainer.total_epochs": 1,
+}
+
+
+def only_problem(document: dict[str, Any]) -> ConfigProblem:
+    with pytest.raises(ConfigInvalid) as caught:
+        load_config(MINIMAL | document)
+    (problem,) = caught.value.problems
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("alias", "value", "key", "canonical"),
+    [
+        ("num_generations", 4, "rollout.n", 4),
+        ("learning_rate", "3e-5", "actor.optim.lr", 3e-5),
+        ("lr_scheduler_type", "constant_with_warmup", "actor.optim.lr_scheduler_type", "constant"),
+        ("warmup_steps", 5, "actor.optim.lr_warmup_steps", 5),
+        ("adam_epsilon", 1e-6, "actor.optim.eps", 1e-6),
+        ("weight_decay", 0, "actor.optim.weight_decay", 0),
+        ("max_grad_norm", 0.5, "actor.grad_clip", 0.5),
+        ("num_iterations", 2, "actor.ppo_epochs", 2),
+        ("epsilon", 0.1, "actor.clip_ratio_low", 0.1),
+        ("epsilon", 0.1, "actor.clip_ratio_high", 0.1),
+        ("epsilon_high", 0.28, "actor.clip_ratio_high", 0.28),
+        ("delta", None, "actor.clip_ratio_c", None),
+        ("loss_type", "dapo", "actor.loss_agg_mode", "token-mean"),
+        ("loss_type", "grpo", "actor.loss_agg_mode", "seq-mean-token-mean"),
+        ("entropy_coef", 0.01, "actor.entropy_coeff", 0.01),
+        ("scale_rewards", "group", "algorithm.norm_adv_by_std_in_grpo", True),
+        ("scale_rewards", "none", "algorithm.norm_adv_by_std_in_grpo", False),
+        ("scale_rewards", False, "algorithm.norm_adv_by_std_in_grpo", False),
+        ("max_completion_length", 64, "data.max_response_length", 64),
+        ("max_prompt_length", 64, "data.max_prompt_length", 64),
+        ("shuffle_dataset", False, "data.shuffle", False),
+        ("temperature", 0.7, "rollout.temperature", 0.7),
+        ("max_steps", 20, "trainer.total_training_steps", 20),
+        ("max_steps", -1, "trainer.total_training_steps", None),
+        ("num_train_epochs", 2.0, "trainer.total_epochs", 2),
+        ("save_total_limit", 2, "trainer.max_ckpt_to_keep", 2),
+        ("seed", 7, "trainer.seed", 7),
+        ("run_name", "x", "trainer.experiment_name", "x"),
+        ("model_name_or_path", "other", "model.path", "other"),
+        ("actor_rollout_ref.rollout.n", 4, "rollout.n", 4),
+        ("actor_rollout_ref.rollout.val_kwargs.top_k", 4, "rollout.val_kwargs.top_k", 4),
+        ("actor_rollout_ref.model.path", "other", "model.path", "other"),
+        ("actor_rollout_ref.actor.optim.clip_grad", 2.0, "actor.grad_clip", 2.0),
+        ("trainer.max_actor_ckpt_to_keep", 3, "trainer.max_ckpt_to_keep", 3),
+    ],
+)
+def test_an_alias_sets_its_key(alias: str, value: object, key: str, canonical: object) -> None:
+    document = {name: given for name, given in MINIMAL.items() if name not in (key, "trainer.total_epochs")}
+    end = {} if key.startswith("trainer.total") and value != -1 else {"trainer.total_epochs": 1}
+    node: Any = resolved(load_config(document | end | {alias: value}))
+    for part in key.split("."):
+        node = node[part]
+    assert node == canonical
+
+
+def test_verls_older_place_of_the_reward_function_is_known() -> None:
+    document = {name: value for name, value in MINIMAL.items() if name != "reward.rule"}
+    config = load_config(document | {"custom_reward_function": {"path": "score.py", "name": "f"}})
+    assert config.reward.custom_reward_function.path == "score.py"
+    assert config.reward.custom_reward_function.name == "f"
+
+
+def test_a_key_and_its_alias_may_agree() -> None:
+    assert load_config(MINIMAL | {"num_generations": 4, "rollout": {"n": 4}}).rollout.n == 4
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"num_generations": 4, "rollout": {"n": 8}},
+        {"rollout.n": 4, "actor_rollout_ref": {"rollout": {"n": 8}}},
+        {"rollout": {"n": 4}, "rollout.n": 8},
+    ],
+)
+def test_a_key_given_twice_with_different_values_is_refused(document: dict[str, Any]) -> None:
+    problem = only_problem(document)
+    assert "another value, 4" in problem.reason
+    assert problem.suggestion == "give rollout.n once"
+
+
+@pytest.mark.parametrize("key", ["beta", "actor.use_kl_loss", "algorithm.use_kl_in_reward"])
+@pytest.mark.parametrize(("value", "accepted"), [(0, True), (0.0, True), (False, True), (0.04, False), (True, False)])
+def test_kl_is_refused_unless_it_is_off(key: str, value: object, accepted: bool) -> None:
+    if accepted:
+        assert load_config(MINIMAL | {key: value}) == load_config(MINIMAL)
+    else:
+        assert "no KL" in only_problem({key: value}).reason
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "suggested"),
+    [
+        ("per_device_train_batch_size", 4, "data.train_batch_size"),
+        ("gradient_accumulation_steps", 4, "data.train_batch_size"),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", 4, "actor.ppo_max_token_len_per_gpu"),
+        ("trainer.n_gpus_per_node", 8, "rollout.num_actors"),
+        ("actor_rollout_ref.rollout.tensor_model_parallel_size", 2, "manifest"),
+        ("warmup_ratio", 0.1, "actor.optim.lr_warmup_steps"),
+        ("adam_beta2", 0.95, "actor.optim.betas"),
+        ("loss_type", "dr_grpo", "dapo"),
+        ("loss_type", "bnpo", "dapo"),
+        ("scale_rewards", "batch", "group"),
+        ("importance_sampling_level", "sequence", "token"),
+        ("mask_truncated_completions", True, "false"),
+        ("data.truncation", "left", "error"),
+        ("actor_rollout_ref.rollout.val_kwargs.do_sample", True, "rollout.val_kwargs.temperature"),
+        ("critic.optim.lr", 1e-5, "leave the section out"),
+        ("actor_rollout_ref.ref.log_prob_micro_batch_size", 1, "leave the section out"),
+        ("report_to", "wandb", "/metrics"),
+    ],
+)
+def test_what_has_no_equal_is_refused_with_what_to_use(key: str, value: object, suggested: str) -> None:
+    problem = only_problem({key: value})
+    assert problem.field == key
+    assert suggested in problem.suggestion
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("actor.use_dynamic_bsz", True),
+        ("data.truncation", "error"),
+        ("importance_sampling_level", "token"),
+        ("mask_truncated_completions", False),
+    ],
+)
+def test_saying_what_happens_anyway_is_accepted(key: str, value: object) -> None:
+    assert load_config(MINIMAL | {key: value}) == load_config(MINIMAL)
+
+
+@pytest.mark.parametrize(
+    ("key", "suggestion"),
+    [
+        ("rollout.temperture", "rollout.temperature"),
+        ("rolout.n", "rollout.n"),
+        ("trainer.lr", "actor.optim.lr"),
+        ("actor.optim.learning_rate", "actor.optim.lr"),
+        ("num_generation", "rollout.n"),
+        ("trainer.total_epoch", "trainer.total_epochs"),
+        ("actor_rollout_ref.actor.clip_ratio_hi", "actor.clip_ratio_high"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_key_that_is_meant(key: str, suggestion: str) -> None:
+    problem = only_problem({key: 1})
+    assert problem.field == key
+    assert problem.reason == "unknown key"
+    assert problem.suggestion.startswith(f"did you mean {suggestion}")
+
+
+def test_a_key_like_no_other_is_refused_with_what_there_is() -> None:
+    assert "rollout.num_actors" in only_problem({"rollout.zzz": 1}).suggestion
+    assert "the sections are model, data" in only_problem({"zzz": 1}).suggestion
+
+
+@pytest.mark.parametrize("key", ["hf_token", "trainer.wandb_api_key", "redis_password", "token", "data.aws.secret"])
+def test_a_secret_is_refused_and_never_shown(key: str) -> None:
+    problem = only_problem({key: "hunter2"})
+    assert "no secrets" in problem.reason
+    assert "hunter2" not in str(problem)
+
+
+def test_the_value_of_an_unknown_key_is_never_shown() -> None:
+    assert "hunter2" not in str(only_problem({"tokn": "hunter2"}))

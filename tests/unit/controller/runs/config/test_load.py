@@ -1,0 +1,276 @@
+"""A document and overrides become one checked config, or the list of everything that is wrong with them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from controller.runs.config.aliases import ALIASES
+from controller.runs.config.keys import known_keys, nested
+from controller.runs.config.load import load_config, resolved
+from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.config.run_config import RunConfig
+
+MINIMAL: dict[str, Any] = {
+    "model.path": "models/tiny",
+    "data.train_files": "train.jsonl",
+    "reward.rule": "exact_number",
+    "trainer.total_training_steps": 10,
+}
+
+
+def with_keys(**flat: Any) -> dict[str, Any]:
+    """The minimal document with more keys, written with `__` for the dots."""
+    return MINIMAL | {name.replace("__", "."): value for name, value in flat.items()}
+
+
+def problems_of(document: dict[str, Any], *overrides: str) -> list[ConfigProblem]:
+    with pytest.raises(ConfigInvalid) as caught:
+        load_config(document, overrides)
+    for problem in caught.value.problems:
+        assert problem.field
+        assert problem.reason
+        assert problem.suggestion
+    return list(caught.value.problems)
+
+
+def only_problem(document: dict[str, Any], *overrides: str) -> ConfigProblem:
+    (problem,) = problems_of(document, *overrides)
+    return problem
+
+
+def test_a_minimal_document_takes_the_defaults() -> None:
+    config = load_config(MINIMAL)
+    assert config.rollout.n == 8
+    assert config.actor.optim.lr == 1e-6
+    assert config.actor.clip_range == (0.2, 0.2)
+    assert config.actor.loss_agg_mode == "token-mean"
+    assert config.trainer.seed == config.data_seed == 42
+    assert config.data.train_files == ("train.jsonl",)
+
+
+def test_nested_sections_dotted_names_and_verls_prefix_are_the_same() -> None:
+    lr = {"optim": {"lr": 1e-4}}
+    assert (
+        load_config(MINIMAL | {"actor": lr})
+        == load_config(MINIMAL | {"actor.optim.lr": 1e-4})
+        == load_config(MINIMAL | {"actor_rollout_ref": {"actor": lr}})
+        == load_config(MINIMAL, ["actor_rollout_ref.actor.optim.lr=1e-4"])
+    )
+
+
+@pytest.mark.parametrize("written", ["1e-4", "1.0e-4", 1e-4, " 1e-4 "])
+def test_a_float_may_be_what_yaml_takes_for_text(written: object) -> None:
+    assert load_config(with_keys(actor__optim__lr=written)).actor.optim.lr == 1e-4
+
+
+def test_files_are_one_path_or_a_list() -> None:
+    document = with_keys(data__val_files=["a.jsonl", "b.parquet"])
+    assert load_config(document).data.val_files == ("a.jsonl", "b.parquet")
+
+
+def test_an_empty_section_keeps_its_defaults() -> None:
+    assert load_config(MINIMAL | {"actor": None, "rollout": {}, "actor_rollout_ref": None}) == load_config(MINIMAL)
+
+
+def test_overrides_win_over_the_document_under_any_name() -> None:
+    document = with_keys(rollout__n=4)
+    assert load_config(document, ["rollout.n=16"]).rollout.n == 16
+    assert load_config(document, ["num_generations=16"]).rollout.n == 16
+    assert load_config(with_keys(num_generations=4), ["rollout.n=16"]).rollout.n == 16
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    document = {
+        "model": {"path": 3},
+        "rollout": {"n": 1, "temperature": 0, "topp": 0.9},
+        "actor": {"grad_clip": "much", "ppo_mini_batch_size": 5},
+        "beta": 0.1,
+    }
+    fields = [problem.field for problem in problems_of(document, "nonsense", "trainer.seed=-1")]
+    assert sorted(fields) == sorted(
+        [
+            "nonsense",
+            "rollout.topp",
+            "beta",
+            "model.path",
+            "data.train_files",
+            "actor.grad_clip",
+            "trainer.seed",
+            "rollout.n",
+            "rollout.temperature",
+            "actor.ppo_mini_batch_size",
+            "trainer.total_training_steps",
+            "reward.rule",
+        ]
+    )
+
+
+def test_a_rule_is_not_asked_about_a_value_that_is_already_refused() -> None:
+    assert only_problem(with_keys(rollout__n="many")).reason.startswith("it should be a valid integer")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rollout.n", True),
+        ("rollout.n", 8.5),
+        ("rollout.n", None),
+        ("actor.optim.lr", True),
+        ("actor.optim.lr", float("nan")),
+        ("actor.optim.lr", 0),
+        ("actor.optim.betas", [0.9]),
+        ("actor.optim.betas", [0.9, 1.0]),
+        ("actor.optim.lr_scheduler_type", "polynomial"),
+        ("actor.loss_agg_mode", "mean"),
+        ("algorithm.adv_estimator", "gae"),
+        ("data.train_files", []),
+        ("data.train_files", [""]),
+        ("data.shuffle", "perhaps"),
+        ("data.train_batch_size", 0),
+        ("rollout.top_p", 0),
+        ("rollout.top_k", -2),
+        ("rollout.val_kwargs.temperature", -1),
+        ("reward.timeout_s", float("inf")),
+        ("reward.on_failure", "score_0"),
+        ("reward.custom_reward_function.name", "os.system"),
+        ("trainer.seed", None),
+        ("trainer.experiment_name", "../../etc"),
+        ("trainer.max_ckpt_to_keep", 0),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_key_and_what_the_key_means(key: str, value: object) -> None:
+    problem = next(problem for problem in problems_of(MINIMAL | {key: value}) if problem.field == key)
+    assert problem.suggestion.startswith(key)
+
+
+def test_a_large_bad_value_is_cut_in_the_message() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in ("x" * 10_000, ["x"] * 10_000, deep):
+        assert len(only_problem(with_keys(rollout__n=value)).reason) < 300
+        assert len(only_problem(with_keys(loss_type=value)).reason) < 300
+
+
+@pytest.mark.parametrize("section", ["actor", "actor.optim", "actor_rollout_ref", "custom_reward_function"])
+def test_a_value_for_a_section_is_refused_with_its_keys(section: str) -> None:
+    problem = only_problem(MINIMAL | {section: 8})
+    assert problem.field == section
+    assert f"{section}." in problem.suggestion
+
+
+def test_a_document_of_any_depth_is_refused_in_words() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"x": deep}
+    assert only_problem(MINIMAL | {"rollout": deep}).field.startswith("rollout.x.")
+
+
+def test_a_document_that_contains_itself_is_refused_in_words() -> None:
+    loop: dict[str, Any] = {}
+    loop["rollout"] = loop
+    assert only_problem(MINIMAL | {"x": loop}).reason == "unknown key"
+
+
+def test_every_key_reaches_the_config() -> None:
+    """Each default is changed alone, and the resolved config changes there."""
+    other: dict[str, Any] = {
+        "model.path": "other",
+        "data.train_files": ["other"],
+        "data.val_files": ["held-out"],
+        "data.prompt_key": "q",
+        "data.answer_key": "a",
+        "actor.optim.lr_scheduler_type": "cosine",
+        "actor.optim.betas": [0.8, 0.9],
+        "actor.loss_agg_mode": "seq-mean-token-mean",
+        "actor.ppo_mini_batch_size": 16,
+        "actor.clip_ratio_c": 5.0,
+        "rollout.top_p": 0.5,
+        "rollout.val_kwargs.top_p": 0.5,
+        "reward.rule": "other",
+        "reward.custom_reward_function.name": "score",
+        "reward.on_failure": "drop_group",
+        "trainer.project_name": "p",
+        "trainer.experiment_name": "e",
+        "trainer.default_local_dir": "d",
+    }
+    together: dict[str, dict[str, Any]] = {
+        "actor.optim.min_lr_ratio": {"actor.optim.lr_scheduler_type": "linear"},
+        "rollout.val_kwargs.n": {"rollout.val_kwargs.temperature": 1.0},
+        "trainer.test_freq": {"data.val_files": "held-out"},
+        "reward.custom_reward_function.path": {"reward.rule": None},
+    }
+    plain = flat(load_config(MINIMAL))
+    for name, key in known_keys().items():
+        if name == "algorithm.adv_estimator":  # has one value
+            continue
+        if name in other:
+            value = other[name]
+        elif key.accepts_bool:
+            value = not key.default
+        elif key.accepts_text:
+            value = "other"
+        else:
+            value = (key.default or 0) + 1
+        changed = flat(load_config(MINIMAL | together.get(name, {}) | {name: value}))
+        assert changed[name] == value != plain[name], name
+
+
+def flat(config: RunConfig) -> dict[str, Any]:
+    tree = resolved(config)
+
+    def value(name: str) -> Any:
+        node: Any = tree
+        for part in name.split("."):
+            node = node[part]
+        return node
+
+    return {name: value(name) for name in known_keys()}
+
+
+def test_resolved_fills_in_what_null_stands_for() -> None:
+    tree = resolved(load_config(with_keys(actor__clip_ratio=0.3, actor__clip_ratio_high=0.4, trainer__seed=7)))
+    assert (tree["actor"]["clip_ratio_low"], tree["actor"]["clip_ratio_high"]) == (0.3, 0.4)
+    assert tree["actor"]["ppo_mini_batch_size"] == tree["data"]["train_batch_size"]
+    assert tree["data"]["seed"] == 7
+
+
+def test_resolved_is_json_in_a_fixed_order_and_asks_for_the_same_run() -> None:
+    tree = resolved(load_config(with_keys(top_k=5, rollout__n=4)))
+    shuffled = resolved(load_config(dict(reversed(with_keys(rollout__n=4, top_k=5).items()))))
+    assert json.dumps(tree) == json.dumps(shuffled)
+    assert list(tree) == list(RunConfig.model_fields)
+    assert resolved(load_config(json.loads(json.dumps(tree)))) == tree
+
+
+def test_a_config_is_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_config(MINIMAL).rollout.n = 3  # type: ignore[misc]  # the assignment is what is tested
+
+
+def test_every_key_says_what_it_means_and_why_its_default() -> None:
+    for name, key in known_keys().items():
+        assert key.meaning.endswith("."), name
+        if name not in ("rollout.val_kwargs.temperature",) and not key.required:
+            assert "Default" in key.meaning, name
+
+
+def test_nested_is_the_inverse_of_dotted_names() -> None:
+    assert nested({"a.b.c": 1, "a.b.d": 2, "e": 3}) == {"a": {"b": {"c": 1, "d": 2}}, "e": 3}
+
+
+def test_aliases_lead_to_keys_and_are_none_themselves() -> None:
+    assert {alias.key for alias in ALIASES.values()} <= set(known_keys())
+    assert not set(ALIASES) & set(known_keys())
+
+
+def test_steps_end_at_the_nearer_of_steps_and_epochs() -> None:
+    batch = {"data.train_batch_size": 4}
+    assert load_config(MINIMAL | batch).total_steps(num_rows=10) == 10
+    epochs = batch | {"trainer.total_training_steps": None}
+    assert load_config(MINIMAL | epochs | {"trainer.total_epochs": 2}).total_steps(num_rows=10) == 5
+    # 3 x 10 rows need 8 batches of 4: the last one is filled from the fourth epoch.
+    assert load_config(MINIMAL | epochs | {"trainer.total_epochs": 3}).total_steps(num_rows=10) == 8
+    assert load_config(MINIMAL | batch | {"trainer.total_epochs": 2}).total_steps(num_rows=10) == 5
+    assert load_config(MINIMAL | batch | {"trainer.total_epochs": 9}).total_steps(num_rows=10) == 10

@@ -1,0 +1,83 @@
+"""What must hold between keys."""
+
+from typing import Any
+
+import pytest
+
+from controller.runs.config.keys import known_keys
+from controller.runs.config.load import load_config
+from controller.runs.config.problems import ConfigInvalid
+from controller.runs.config.rules import RULES, whole_mini_batches
+
+MINIMAL: dict[str, Any] = {
+    "model.path": "m",
+    "data.train_files": "t.jsonl",
+    "reward.rule": "r",
+    "trainer.total_training_steps": 10,
+}
+
+
+def test_rules_are_about_keys() -> None:
+    assert {key for rule in RULES for key in rule.keys} <= set(known_keys())
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "words"),
+    [
+        ({"rollout.n": 1}, "rollout.n", "group of 1"),
+        ({"num_generations": 1}, "num_generations", "group of 1"),
+        ({"rollout.temperature": 0}, "rollout.temperature", "only one"),
+        ({"rollout.temperature": -0.5}, "rollout.temperature", ""),
+        (
+            {"data.train_batch_size": 8, "actor.ppo_mini_batch_size": 3},
+            "actor.ppo_mini_batch_size",
+            "do not divide data.train_batch_size, 8",
+        ),
+        (
+            {"data.train_batch_size": 8, "actor.ppo_mini_batch_size": 16},
+            "actor.ppo_mini_batch_size",
+            "do not divide",
+        ),
+        ({"actor.ppo_max_token_len_per_gpu": 1023}, "actor.ppo_max_token_len_per_gpu", "1024 tokens"),
+        ({"rollout.min_tokens": 513}, "rollout.min_tokens", "at most 512"),
+        ({"trainer.total_training_steps": None}, "trainer.total_training_steps", "when the run ends"),
+        ({"actor.optim.lr_warmup_steps": 11}, "actor.optim.lr_warmup_steps", "only 10 steps"),
+        ({"actor.optim.min_lr_ratio": 0.1}, "actor.optim.min_lr_ratio", "no effect"),
+        ({"reward.rule": None}, "reward.rule", "nothing says"),
+        ({"reward.custom_reward_function.path": "f.py"}, "reward.rule", "a rule and a function"),
+        ({"trainer.test_freq": 5}, "trainer.test_freq", "no held-out rows"),
+        ({"rollout.val_kwargs.n": 4}, "rollout.val_kwargs.n", "all 4 completions are the same"),
+    ],
+)
+def test_a_broken_rule_names_its_key_as_given(document: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        load_config(MINIMAL | document)
+    (problem,) = caught.value.problems
+    assert problem.field == field
+    assert words in problem.reason
+    assert problem.suggestion
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"rollout.n": 2},
+        {"data.train_batch_size": 8, "actor.ppo_mini_batch_size": 4},
+        {"actor.ppo_max_token_len_per_gpu": 1024},
+        {"rollout.min_tokens": 512},
+        {"actor.optim.lr_warmup_steps": 10},
+        {"actor.optim.min_lr_ratio": 0.1, "actor.optim.lr_scheduler_type": "linear"},
+        {"trainer.test_freq": 5, "data.val_files": "v.jsonl"},
+        {"trainer.test_freq": -1},
+        {"rollout.val_kwargs.n": 4, "rollout.val_kwargs.temperature": 1.0},
+    ],
+)
+def test_the_edge_of_a_rule_is_accepted(document: dict[str, Any]) -> None:
+    load_config(MINIMAL | document)
+
+
+@pytest.mark.parametrize(("mini", "batch", "best"), [(3, 8, 2), (16, 8, 8), (5, 7, 1)])
+def test_the_suggested_mini_batch_divides(mini: int, batch: int, best: int) -> None:
+    broken = whole_mini_batches(mini, batch)
+    assert broken is not None
+    assert broken.suggestion.startswith(f"use {best},")

@@ -1,0 +1,102 @@
+"""The stages are told what the config says."""
+
+from typing import Any
+
+from controller.runs.config.load import load_config, resolved
+from controller.runs.config.run_config import RunConfig
+from controller.runs.config.to_wire import (
+    algorithm_config,
+    eval_sampling,
+    optim_config,
+    reward_spec,
+    train_sampling,
+)
+from shared.contracts.learner import AlgorithmConfig, OptimConfig
+from shared.contracts.reward import FunctionReward, RuleReward
+from shared.contracts.rollout import Sampling
+
+
+def config_of(**sections: Any) -> RunConfig:
+    minimal = {"model.path": "m", "data.train_files": "t", "trainer.total_training_steps": 9}
+    return load_config(minimal | {"reward.rule": "exact_number"} | sections)
+
+
+def test_optimizer() -> None:
+    optim = {
+        "lr": 2e-4,
+        "lr_scheduler_type": "linear",
+        "lr_warmup_steps": 3,
+        "min_lr_ratio": 0.1,
+        "betas": [0.8, 0.98],
+        "eps": 1e-6,
+        "weight_decay": 0.2,
+    }
+    assert optim_config(config_of(actor={"optim": optim, "grad_clip": 0.5}), total_steps=360) == OptimConfig(
+        **(optim | {"betas": (0.8, 0.98)}), grad_clip=0.5, total_steps=360
+    )
+
+
+def test_algorithm() -> None:
+    actor = {
+        "clip_ratio": 0.1,
+        "clip_ratio_high": 0.28,
+        "clip_ratio_c": None,
+        "loss_agg_mode": "seq-mean-token-sum",
+        "entropy_coeff": 0.01,
+        "ppo_epochs": 2,
+        "ppo_mini_batch_size": 16,
+        "ppo_max_token_len_per_gpu": 2048,
+    }
+    assert algorithm_config(config_of(actor=actor, algorithm={"norm_adv_by_std_in_grpo": False})) == AlgorithmConfig(
+        adv_estimator="grpo",
+        norm_adv_by_std_in_grpo=False,
+        clip_ratio_low=0.1,
+        clip_ratio_high=0.28,
+        clip_ratio_c=None,
+        loss_agg_mode="seq-mean-token-sum",
+        entropy_coeff=0.01,
+        ppo_epochs=2,
+        ppo_mini_batch_size=16,
+        max_token_len=2048,
+    )
+
+
+def test_a_null_mini_batch_is_the_whole_batch() -> None:
+    assert algorithm_config(config_of(data={"train_files": "t", "train_batch_size": 12})).ppo_mini_batch_size == 12
+
+
+def test_sampling_of_training_and_evaluation() -> None:
+    config = config_of(
+        rollout={
+            "temperature": 0.9,
+            "top_p": 0.95,
+            "top_k": 40,
+            "min_tokens": 2,
+            "ignore_eos": True,
+            "val_kwargs": {"n": 4, "temperature": 0.6, "top_p": 0.8, "top_k": 20},
+        },
+        max_completion_length=64,
+    )
+    common = {"min_tokens": 2, "max_tokens": 64, "eos_token_ids": (5, 6), "ignore_eos": True}
+    assert train_sampling(config, [5, 6]) == Sampling(temperature=0.9, top_p=0.95, top_k=40, **common)
+    assert eval_sampling(config, [5, 6]) == Sampling(temperature=0.6, top_p=0.8, top_k=20, **common)
+
+
+def test_top_k_off_is_0_on_the_wire() -> None:
+    assert train_sampling(config_of(), [1]).top_k == 0
+    assert train_sampling(config_of(top_k=0), [1]).top_k == 0
+
+
+def test_reward() -> None:
+    assert reward_spec(config_of()) == RuleReward(name="exact_number")
+    function = {"rule": None, "custom_reward_function": {"path": "score.py"}}
+    config = load_config(resolved(config_of()) | {"reward": function})
+    assert reward_spec(config) == FunctionReward(path="score.py", name="compute_score")
+
+
+def test_the_resolved_config_gives_the_same_calls() -> None:
+    config = config_of(actor={"clip_ratio_low": 0.1}, learning_rate="1e-5")
+    again = load_config(resolved(config))
+    assert algorithm_config(again) == algorithm_config(config)
+    assert optim_config(again, 9) == optim_config(config, 9)
+    assert train_sampling(again, [1]) == train_sampling(config, [1])
