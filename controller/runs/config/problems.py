@@ -4,7 +4,8 @@ import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_SHORT = reprlib.Repr(maxstring=60, maxother=60, maxlong=40, maxlevel=3)
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
