@@ -122,4 +122,3 @@ def is_writable(root: Path) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
-

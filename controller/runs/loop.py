@@ -64,9 +64,7 @@ class RunLoop:
         num_actors = min(run.config.rollout.num_actors or run.resources.num_threads, run.resources.max_actors)
         hold_until = run.platform.now() + WARM_UP_HOLD_S
         wanted = {Stage.ROLLOUT: num_actors, Stage.REWARD: 1, Stage.LEARNER: 1}
-        await together(
-            *(run.platform.scale(stage, count, hold_until=hold_until) for stage, count in wanted.items())
-        )
+        await together(*(run.platform.scale(stage, count, hold_until=hold_until) for stage, count in wanted.items()))
 
     async def _load_head(self) -> Manifest | None:
         stored = await self._run.store.runs.head(self._run.run)
@@ -121,9 +119,7 @@ class RunLoop:
         written = await write_checkpoint(
             head, run.blobs, root=run.checkpoint_root, model_folder=run.prepared.model_folder
         )
-        kept = await asyncio.to_thread(
-            prune, (*head.checkpoints, written), run.config.trainer.max_ckpt_to_keep
-        )
+        kept = await asyncio.to_thread(prune, (*head.checkpoints, written), run.config.trainer.max_ckpt_to_keep)
         advanced = head.model_copy(update={"checkpoints": kept})
         line = {"kind": "checkpoint", "step": head.step, "folder": written.folder}
         await self._advance(head, advanced, line)
@@ -153,7 +149,7 @@ class RunLoop:
             fence=run.fence,
             expected=None if head is None else head.model_dump_json().encode(),
             manifest=new.model_dump_json().encode(),
-            history=line | {"time": time.time()},
+            history={**line, "time": time.time()},
         )
         if not moved:
             raise RunLost(f"run {run.run} was moved on by another owner")
@@ -174,9 +170,7 @@ class RunLoop:
         """Cost since the last time that it was asked, by function; the windows tile the run."""
         run, now = self._run, self._run.platform.now()
         calls = run.client.drain_records()
-        costs = account(
-            await run.platform.replicas(), calls, start=self._accounted_to, end=now, price=run.price
-        )
+        costs = account(await run.platform.replicas(), calls, start=self._accounted_to, end=now, price=run.price)
         self._accounted_to = now
         for name, cost in costs.items():
             _count(name, cost)

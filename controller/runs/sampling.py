@@ -27,8 +27,10 @@ async def sample_batch(
 ) -> None:
     """Sample every completion of the batch. Raises ``StageUnavailable`` if some are missing at the end."""
     await run.store.work.put_items(batch, fence=run.fence, assigned=plan.assigned, offered=plan.offered)
+    items = [item for queue in (*plan.assigned, plan.offered) for item in queue]
     inputs = RolloutInputs(
         prompts=prompts,
+        num_samples=max(len(item.samples) for item in items),
         sampling=sampling,
         run_seed=run.config.trainer.seed,
         max_num_sequences=run.config.rollout.max_num_seqs,
@@ -36,7 +38,7 @@ async def sample_batch(
     await together(
         *(_work(run, batch, shard, inputs, policy, plan.rollout_threads) for shard in range(plan.num_actors))
     )
-    expected = sum(len(item.samples) for items in (*plan.assigned, plan.offered) for item in items)
+    expected = sum(len(item.samples) for item in items)
     found = await run.store.work.num_samples(batch)
     if found != expected:
         raise StageUnavailable(f"rollout ended with {found} of {expected} completions: resume the run")

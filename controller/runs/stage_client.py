@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from controller.platforms.base import FunctionUnreachable, Platform, PlatformReply
+from controller.platforms.base import FunctionUnknown, FunctionUnreachable, Platform, PlatformReply
 from controller.runs.errors import ContractBroken, StageFailed, StageUnavailable
 from shared.contracts.call import CallKey, StageCall, StageReply
 from shared.contracts.errors import Problem
@@ -96,6 +96,8 @@ class StageClient:
                     headers=self._headers,
                     timeout_s=self._timeout_s,
                 )
+            except FunctionUnknown as error:
+                raise StageFailed(key.stage, "function_unknown", str(error)) from error
             except FunctionUnreachable as error:
                 reason = str(error) or "no answer"
             else:

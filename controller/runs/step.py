@@ -2,7 +2,8 @@
 
     prompts ─▶ schedule ─▶ rollout (N actors) ─▶ reward ─▶ learner ─▶ policy version k+1
 
-Prefill has its place before rollout; reference and critic beside reward. The controller moves references, never tensors.
+Prefill has its place before rollout; reference and critic beside reward. The controller moves references, never
+tensors.
 """
 
 from dataclasses import dataclass

@@ -7,12 +7,15 @@ from pydantic import Field
 from shared.contracts.policy import BlobRef, ModelRef
 from shared.contracts.wire import Wire
 
+RuleName = Literal["exact_match", "exact_number"]
+"""The built-in verifiers."""
+
 
 class RuleReward(Wire):
     """A built-in verifier, by name."""
 
     kind: Literal["rule"] = "rule"
-    name: str
+    name: RuleName
 
 
 class FunctionReward(Wire):

@@ -33,6 +33,8 @@ class RolloutInputs(Wire):
     """One worker call: lease items until none is left."""
 
     prompts: BlobRef
+    num_samples: int = Field(ge=1)
+    """Completions per prompt: how many sequences a leased item brings."""
     sampling: Sampling
     run_seed: int = Field(ge=0, lt=2**63)
     max_num_sequences: int = Field(ge=1)

@@ -35,6 +35,8 @@ def make_app(settings: FunctionSettings, handlers: Sequence[StageHandler[Any, An
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
+        for handler in handlers:
+            await handler.close()
         executor.shutdown(wait=False, cancel_futures=True)
         await redis.close()
 

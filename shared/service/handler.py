@@ -22,12 +22,13 @@ class StopFlag:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._reason = ""
+        self.reason = ""
+        """Why to stop; empty while there is no reason to."""
 
     def set(self, reason: str) -> None:
         """Ask to stop; the first reason counts."""
         if not self._event.is_set():
-            self._reason = reason
+            self.reason = reason
             self._event.set()
 
     def is_set(self) -> bool:
@@ -37,7 +38,7 @@ class StopFlag:
     def raise_if_set(self) -> None:
         """Raise ``Cancelled`` with the reason, if there is one."""
         if self._event.is_set():
-            raise Cancelled(f"the call was stopped: {self._reason}")
+            raise Cancelled(f"the call was stopped: {self.reason}")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,4 +123,8 @@ class StageHandler(Protocol[InputsT, OutputsT]):
 
     async def handle(self, call: StageCall[InputsT], context: CallContext) -> Outcome[OutputsT]:
         """Work on the call. Raises ``StageError``; answers ``continue`` near the deadline."""
+        ...
+
+    async def close(self) -> None:
+        """Free what the handler holds; the process is about to end."""
         ...

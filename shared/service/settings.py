@@ -86,3 +86,8 @@ def read_token(env: Mapping[str, str]) -> str:
     if len(token) < 16:
         raise SettingsInvalid("the shared token is shorter than 16 characters: make a longer one")
     return token
+
+
+def process_environment() -> Mapping[str, str]:
+    """This process's environment, for children that are given a part of it."""
+    return dict(os.environ)

@@ -1,0 +1,86 @@
+"""A run's model and data, read and checked before anything starts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.config.run_config import RunConfig
+from controller.runs.data.context import context_tokens
+from controller.runs.data.dataset import Dataset, Split, load_dataset
+from controller.runs.data.paths import resolve_paths
+from controller.runs.data.sampler import Sampler
+from shared.contracts.errors import InvalidInput
+from shared.contracts.policy import ModelRef
+from shared.contracts.prompt import Prompt
+from shared.modeling.folder import CONFIG_FILES, TOKENIZER_FILES, model_folder
+from shared.modeling.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What every step of the run reads."""
+
+    config: RunConfig
+    """With absolute paths."""
+    model: ModelRef
+    model_folder: Path
+    """Where the model's config and tokenizer lie on this machine."""
+    eos_token_ids: tuple[int, ...]
+    train: Dataset
+    heldout: tuple[Prompt, ...]
+    sampler: Sampler
+    total_steps: int
+    notes: tuple[str, ...]
+    """What was recognised in the data, one line each."""
+
+    def train_batch(self, cursor: int, size: int) -> tuple[tuple[Prompt, ...], int]:
+        """The next ``size`` training prompts after ``cursor`` rows, and the cursor behind them."""
+        return self.train.take(self.sampler.draws(cursor, size)), cursor + size
+
+
+def prepare(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) -> Prepared:
+    """Resolve the paths, read the tokenizer and the data, check every row. Raises ``ConfigInvalid``.
+
+    Reads files and tokenises: call it off the event loop.
+    """
+    config = resolve_paths(config, roots, allow_hub=allow_hub)
+    try:
+        folder = model_folder(config.model.path, CONFIG_FILES + TOKENIZER_FILES)
+        tokenizer = Tokenizer.load(folder)
+    except InvalidInput as error:
+        raise ConfigInvalid(
+            [ConfigProblem(field="model.path", reason=error.message, suggestion="name a Hugging Face model folder")]
+        ) from error
+    context = context_tokens(folder)
+    # A user's function may read any column; a built-in rule compares with the ground truth.
+    needs_truth = config.reward.rule is not None
+
+    def load(split: Split, files: Sequence[str]) -> Dataset:
+        return load_dataset(
+            [Path(file) for file in files],
+            split,
+            config.data,
+            tokenizer,
+            context_tokens=context,
+            needs_ground_truth=needs_truth,
+        )
+
+    train = load("train", config.data.train_files)
+    heldout = load("val", config.data.val_files) if config.data.val_files else None
+    return Prepared(
+        config=config,
+        model=ModelRef(path=config.model.path),
+        model_folder=folder,
+        eos_token_ids=tokenizer.eos_token_ids,
+        train=train,
+        heldout=heldout.prompts if heldout else (),
+        sampler=Sampler(
+            num_rows=len(train.prompts),
+            batch_size=config.data.train_batch_size,
+            seed=config.data_seed,
+            shuffle=config.data.shuffle,
+        ),
+        total_steps=config.total_steps(len(train.prompts)),
+        notes=(train.note, heldout.note) if heldout else (train.note,),
+    )

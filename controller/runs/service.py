@@ -1,0 +1,210 @@
+"""What can be asked of the runs: the REST API's counterpart, without HTTP."""
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from controller.platforms.base import FunctionState, Platform
+from controller.runs.checkpoints import CheckpointInfo, describe, is_writable
+from controller.runs.config.load import load_config, resolved
+from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.errors import CheckpointUnknown, RunConflict, RunUnknown
+from controller.runs.manifest import Manifest
+from controller.runs.prepared import Prepared, prepare
+from controller.runs.state import RunState
+from controller.runs.summary import summarise
+from controller.runs.supervisor import Supervisor, checkpoint_root
+from controller.settings import ControllerSettings
+from shared.contracts.errors import StoreUnavailable
+from shared.store.base import Event, RunRecord, Store
+from shared.store.blobs import BlobStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """A run that could be started, without starting it."""
+
+    config: Mapping[str, Any]
+    """Every key with the value that holds."""
+    notes: Sequence[str]
+    num_rows: int
+    num_heldout_rows: int
+    total_steps: int
+
+
+class RunService:
+    """The runs of one controller."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        store: Store,
+        blobs: BlobStore,
+        platform: Platform,
+        supervisor: Supervisor,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._blobs = blobs
+        self._platform = platform
+        self._supervisor = supervisor
+
+    async def check(self, document: Mapping[str, Any], overrides: Sequence[str]) -> DryRun:
+        """Check a config and its data. Raises ``ConfigInvalid``."""
+        prepared = await self._prepare(document, overrides)
+        return DryRun(
+            config=resolved(prepared.config),
+            notes=prepared.notes,
+            num_rows=len(prepared.train.prompts),
+            num_heldout_rows=len(prepared.heldout),
+            total_steps=prepared.total_steps,
+        )
+
+    async def submit(
+        self, document: Mapping[str, Any], overrides: Sequence[str], *, idempotency_key: str | None
+    ) -> RunRecord:
+        """Queue a run, or return the one that the key stands for. Raises ``ConfigInvalid``, ``CallConflict``."""
+        prepared = await self._prepare(document, overrides)
+        config = resolved(prepared.config)
+        now = time.time()
+        record = RunRecord(
+            id=new_run_id(prepared.config.trainer.experiment_name, now),
+            state=RunState.QUEUED,
+            created_at=now,
+            updated_at=now,
+            config=config,
+            info={"total_steps": prepared.total_steps, "notes": list(prepared.notes)},
+        )
+        root = checkpoint_root(self._settings, prepared, record.id)
+        if (why := await asyncio.to_thread(is_writable, root)) is not None:
+            raise ConfigInvalid(
+                [
+                    ConfigProblem(
+                        field="trainer.default_local_dir",
+                        reason=f"checkpoints cannot be written to {root}: {why}",
+                        suggestion="name a folder that the controller can write to",
+                    )
+                ]
+            )
+        digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+        stored = await self._store.runs.create(record, idempotency_key=idempotency_key, digest=digest)
+        if stored.id == record.id:
+            await self._store.events.append(record.id, "state", {"state": RunState.QUEUED})
+            for note in prepared.notes:
+                await self._store.events.append(record.id, "log", {"level": "info", "message": note})
+        self._supervisor.wake()
+        return stored
+
+    async def _prepare(self, document: Mapping[str, Any], overrides: Sequence[str]) -> Prepared:
+        config = load_config(document, overrides)
+        return await asyncio.to_thread(prepare, config, self._settings.roots, allow_hub=self._settings.allow_hub)
+
+    async def get(self, run: str) -> RunRecord:
+        """One run. Raises ``RunUnknown``."""
+        record = await self._store.runs.get(run)
+        if record is None:
+            known = [other.id for other in await self._store.runs.list()]
+            close = get_close_matches(run, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise RunUnknown(f"there is no run {run!r}{hint}")
+        return record
+
+    async def list(self) -> Sequence[RunRecord]:
+        """All runs, oldest first."""
+        return await self._store.runs.list()
+
+    async def cancel(self, run: str) -> RunRecord:
+        """Stop the run and free its replicas. Raises ``RunUnknown``, ``RunConflict`` if it has ended."""
+        record = await self.get(run)
+        if RunState(record.state).is_terminal:
+            raise RunConflict(f"run {run} has {record.state} already: there is nothing to cancel")
+        await self._store.runs.request_cancel(run)
+        if await self._store.runs.transition(
+            run, to=RunState.CANCELLED, allowed=(RunState.QUEUED,), info={"finished_at": time.time()}
+        ):
+            await self._store.events.append(run, "state", {"state": RunState.CANCELLED})
+        self._supervisor.wake()
+        return await self.get(run)
+
+    async def resume(self, run: str) -> RunRecord:
+        """Queue the run again, to go on at its head. Raises ``RunUnknown``, ``RunConflict``."""
+        record = await self.get(run)
+        state = RunState(record.state)
+        if state is RunState.SUCCEEDED:
+            raise RunConflict(f"run {run} has succeeded: resuming it would do nothing. Start a new run to go further")
+        if not state.is_resumable:
+            raise RunConflict(f"run {run} is {record.state}: it needs no resuming")
+        await self._store.runs.request_cancel(run, requested=False)
+        if await self._store.runs.transition(
+            run, to=RunState.QUEUED, allowed=(state,), info={"error": None, "finished_at": None}
+        ):
+            await self._store.events.append(run, "state", {"state": RunState.QUEUED, "reason": "resumed"})
+        self._supervisor.wake()
+        return await self.get(run)
+
+    async def delete(self, run: str) -> None:
+        """Forget the run and its blobs; checkpoints on disk stay. Raises ``RunUnknown``, ``RunConflict``."""
+        record = await self.get(run)
+        if not RunState(record.state).is_terminal:
+            raise RunConflict(f"run {run} is {record.state}: cancel it first")
+        await self._blobs.delete_run(run)
+        await self._store.runs.delete(run)
+
+    async def history(self, run: str) -> Sequence[Mapping[str, Any]]:
+        """One line per step, evaluation and checkpoint, oldest first. Raises ``RunUnknown``."""
+        await self.get(run)
+        return await self._store.runs.history(run)
+
+    async def summary(self, run: str) -> Mapping[str, Any]:
+        """What the run has come to so far. Raises ``RunUnknown``."""
+        record = await self.get(run)
+        history = await self._store.runs.history(run)
+        return summarise(history, started_at=record.info.get("started_at"))
+
+    async def events(self, run: str, *, after: str, wait_s: float) -> Sequence[Event]:
+        """Events after an id; waits for the first one. Raises ``RunUnknown``."""
+        await self.get(run)
+        return await self._store.events.read(run, after=after, wait_s=wait_s)
+
+    async def checkpoints(self, run: str) -> Sequence[CheckpointInfo]:
+        """The run's complete checkpoints, oldest first. Raises ``RunUnknown``."""
+        await self.get(run)
+        head = await self._store.runs.head(run)
+        if head is None:
+            return []
+        return await asyncio.to_thread(describe, Manifest.model_validate_json(head).checkpoints)
+
+    async def checkpoint_folder(self, run: str, step: int) -> Path:
+        """Where the checkpoint of a step lies. Raises ``RunUnknown``, ``CheckpointUnknown``."""
+        there = await self.checkpoints(run)
+        for checkpoint in there:
+            if checkpoint.step == step:
+                return Path(checkpoint.folder)
+        steps = ", ".join(str(checkpoint.step) for checkpoint in there) or "none"
+        raise CheckpointUnknown(f"run {run} has no checkpoint of step {step}; there are: {steps}")
+
+    async def functions(self) -> Sequence[FunctionState]:
+        """All functions and their replicas."""
+        return await self._platform.functions()
+
+    async def unready(self) -> Sequence[str]:
+        """Why the controller cannot work now; empty if it can."""
+        try:
+            await asyncio.wait_for(self._store.runs.get("readiness"), timeout=2.0)
+        except (StoreUnavailable, TimeoutError):
+            return ["Redis does not answer"]
+        return []
+
+
+def new_run_id(name: str | None, now: float) -> str:
+    """An id that sorts by time and says which experiment it is."""
+    stem = "".join(char if char.isalnum() and char.isascii() else "-" for char in (name or "run").lower()).strip("-")
+    moment = time.strftime("%m%d-%H%M%S", time.gmtime(now))
+    return f"{stem[:32].strip('-') or 'run'}-{moment}-{os.urandom(2).hex()}"

@@ -1,0 +1,202 @@
+"""Owns runs, one after another: the oldest that is not finished comes first, the others wait.
+
+One active run per set of functions: every controller on a store follows the same rule, and ownership is a lease with a
+rising fence, so a second controller waits for its turn or for the first one's end.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from controller.platforms.base import Platform
+from controller.runs.config.load import load_config
+from controller.runs.config.problems import ConfigInvalid
+from controller.runs.context import RunContext
+from controller.runs.errors import RunFailed, RunLost
+from controller.runs.ledger import Price
+from controller.runs.loop import RunLoop
+from controller.runs.prepared import Prepared, prepare
+from controller.runs.stage_client import StageClient
+from controller.runs.state import PENDING, RunState
+from controller.scheduling.plan import Resources
+from controller.settings import ControllerSettings
+from shared.contracts.errors import StageError, StoreUnavailable
+from shared.contracts.stage import Stage
+from shared.store.base import Owned, RunRecord, Store
+from shared.store.blobs import BlobStore
+
+log = logging.getLogger(__name__)
+
+OWNER_TTL_S = 10.0
+"""A controller that is silent for this long has lost its run."""
+RENEW_EVERY_S = 1.0
+LOOK_EVERY_S = 1.0
+MAX_ACTORS_UNBOUNDED = 64
+"""Actors at most where the manifest sets no maximum."""
+STAGES_IN_USE = (Stage.ROLLOUT, Stage.REWARD, Stage.LEARNER)
+
+
+class Supervisor:
+    """Drives the runs of one store on one platform."""
+
+    def __init__(
+        self, settings: ControllerSettings, store: Store, blobs: BlobStore, platform: Platform, *, token: str
+    ) -> None:
+        """``token`` is what the functions ask of their callers."""
+        self._settings = settings
+        self._store = store
+        self._blobs = blobs
+        self._platform = platform
+        self._token = token
+        self._owner = f"{socket.gethostname()}/{os.getpid()}/{os.urandom(4).hex()}"
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look at the runs now: one was added, or asked to be cancelled."""
+        self._wake.set()
+
+    async def run_forever(self) -> None:
+        """Own and drive runs until cancelled."""
+        while True:
+            try:
+                record = await self._next()
+                worked = record is not None and await self._take(record)
+            except StoreUnavailable as error:
+                log.warning("waiting for the store: %s", error.message)
+                worked = False
+            if not worked:
+                self._wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), LOOK_EVERY_S)
+
+    async def _next(self) -> RunRecord | None:
+        records = await self._store.runs.list()
+        return next((record for record in records if record.state in PENDING), None)
+
+    async def _take(self, record: RunRecord) -> bool:
+        """Own the run and drive it to where it ends. False if another controller owns it."""
+        owned = await self._store.runs.acquire(record.id, owner=self._owner, ttl_s=OWNER_TTL_S)
+        if owned is None:
+            return False
+        started = {"started_at": record.info.get("started_at") or time.time(), "error": None}
+        await self._change(record.id, owned, RunState.RUNNING, started)
+        drive = asyncio.create_task(self._drive(record, owned), name=f"run {record.id}")
+        try:
+            ended, info = await self._watch(record.id, owned, drive)
+            await self._free_replicas()
+            if ended is not None:
+                await self._change(record.id, owned, ended, {**info, "finished_at": time.time()})
+        except asyncio.CancelledError:
+            # This controller is told to end; whoever owns the run next goes on at its head.
+            await _end(drive)
+            await self._change(record.id, owned, RunState.PAUSED, {})
+            raise
+        finally:
+            await _end(drive)
+            with contextlib.suppress(StoreUnavailable):
+                await self._store.runs.relinquish(record.id, owner=self._owner)
+        return True
+
+    async def _watch(
+        self, run: str, owned: Owned, drive: asyncio.Task[None]
+    ) -> tuple[RunState | None, Mapping[str, Any]]:
+        """Keep the ownership alive while the run is driven; how it ended."""
+        cancelled = owned.cancel_requested
+        while not drive.done() and not cancelled:
+            self._wake.clear()
+            waker = asyncio.create_task(self._wake.wait())
+            await asyncio.wait({drive, waker}, timeout=RENEW_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+            waker.cancel()
+            with contextlib.suppress(StoreUnavailable):
+                kept = await self._store.runs.renew(run, owner=self._owner, ttl_s=OWNER_TTL_S)
+                if kept is None:
+                    log.warning("another controller owns run %s now", run)
+                    return None, {}
+                cancelled = kept.cancel_requested
+        if not drive.done():
+            return RunState.CANCELLED, {}
+        try:
+            drive.result()
+        except RunLost as error:
+            log.warning("%s", error)
+            return None, {}
+        except (RunFailed, StageError, ConfigInvalid) as error:
+            return RunState.FAILED, {"error": str(error)}
+        except Exception as error:
+            log.exception("run %s failed", run)
+            return RunState.FAILED, {"error": f"the controller failed with {type(error).__name__}: see its log"}
+        return RunState.SUCCEEDED, {}
+
+    async def _drive(self, record: RunRecord, owned: Owned) -> None:
+        prepared = await asyncio.to_thread(
+            prepare, load_config(record.config), self._settings.roots, allow_hub=self._settings.allow_hub
+        )
+        await RunLoop(await self._context(record, owned, prepared)).drive()
+
+    async def _context(self, record: RunRecord, owned: Owned, prepared: Prepared) -> RunContext:
+        async def emit(kind: str, data: Mapping[str, Any]) -> None:
+            await self._store.events.append(record.id, kind, data)
+
+        async def notify(line: str) -> None:
+            log.warning("%s", line, extra={"run": record.id})
+            await emit("log", {"level": "warning", "message": line})
+
+        config, settings = prepared.config, self._settings
+        functions = await self._platform.functions()
+        limits = {stage: function.max_scale for function in functions for stage in function.stages}
+        return RunContext(
+            run=record.id,
+            config=config,
+            prepared=prepared,
+            fence=owned.fence,
+            store=self._store,
+            blobs=self._blobs,
+            platform=self._platform,
+            client=StageClient(
+                self._platform,
+                token=self._token,
+                fence=owned.fence,
+                timeout_s=settings.call_timeout_s,
+                notify=notify,
+                trace_id=record.id,
+            ),
+            resources=Resources(
+                num_threads=config.platform.threads or settings.num_threads,
+                max_actors=limits.get(Stage.ROLLOUT) or MAX_ACTORS_UNBOUNDED,
+                shared_threads=True,
+            ),
+            price=Price(cpu_hour_usd=settings.cpu_hour_usd, gpu_hour_usd=settings.gpu_hour_usd),
+            checkpoint_root=checkpoint_root(settings, prepared, record.id),
+            emit=emit,
+        )
+
+    async def _change(self, run: str, owned: Owned, state: RunState, info: Mapping[str, Any]) -> None:
+        changed = await self._store.runs.transition(run, to=state, allowed=PENDING, info=info, fence=owned.fence)
+        if changed:
+            reason = {"reason": info["error"]} if info.get("error") else {}
+            await self._store.events.append(run, "state", {"state": state, **reason})
+
+    async def _free_replicas(self) -> None:
+        """Nothing that does not compute may be held: the run is over or cancelled."""
+        for stage in STAGES_IN_USE:
+            await self._platform.release(stage)
+
+
+def checkpoint_root(settings: ControllerSettings, prepared: Prepared, run: str) -> Path:
+    """The folder of the run's checkpoints."""
+    trainer = prepared.config.trainer
+    base = Path(trainer.default_local_dir) if trainer.default_local_dir else settings.checkpoint_root
+    return base / trainer.project_name / (trainer.experiment_name or run)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel the task and wait until it is over; its own failure was seen to elsewhere."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        await task

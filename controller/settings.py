@@ -1,0 +1,96 @@
+"""Process settings of the controller, from its environment. What a run asks for is its config, not a setting."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+NumberT = TypeVar("NumberT", int, float)
+GIB = 2**30
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+class SettingsInvalid(Exception):
+    """A variable of the environment is missing or wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """What the controller's process needs to know. Secrets are kept out of ``repr``."""
+
+    state_dir: Path
+    """``RLHFLESS_STATE_DIR``: logs, the embedded Redis, blobs and checkpoints; ``.rlhfless`` in the checkout."""
+    redis_url: str | None
+    """``REDIS_URL``; unset, a Redis of our own is started."""
+    redis_password: str | None = field(repr=False)
+    """``REDIS_PASSWORD``, if the URL does not carry one."""
+    blob_url: str
+    """``RLHFLESS_BLOB_URL``; a folder in the state folder unless set."""
+    blob_budget_bytes: int
+    """``RLHFLESS_BLOB_BUDGET_BYTES``: what one run may keep in Redis."""
+    roots: tuple[Path, ...]
+    """``RLHFLESS_ROOTS``: folders that paths in a run config may lie under, separated by ``:``."""
+    allow_hub: bool
+    """``RLHFLESS_ALLOW_HUB``: whether a model may be a hub id (``1``)."""
+    api_host: str
+    """``RLHFLESS_API_HOST``: address of the REST API; loopback unless set."""
+    api_port: int
+    """``RLHFLESS_API_PORT``; 8765 unless set, 0 takes any free one."""
+    api_token_file: Path | None
+    """``RLHFLESS_API_TOKEN_FILE``: token that the REST API asks for; none on loopback unless set."""
+    manifests: Path
+    """``RLHFLESS_MANIFESTS``: folder of the functions' Knative Services."""
+    call_timeout_s: float
+    """``RLHFLESS_CALL_TIMEOUT_S``: the platform's limit on one request; 600, Knative's default maximum."""
+    num_threads: int
+    """``RLHFLESS_THREADS``: compute threads of this machine; its cores unless set."""
+    cpu_hour_usd: float
+    """``RLHFLESS_CPU_HOUR_USD``: price of a CPU for an hour; 0.04, about what clouds ask for one on demand."""
+    gpu_hour_usd: float
+    """``RLHFLESS_GPU_HOUR_USD``: price of a GPU for an hour; 1.95, a serverless L40S in 2025."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> "ControllerSettings":
+        """Read the environment. Raises ``SettingsInvalid`` naming the variable."""
+        env = os.environ if environment is None else environment
+        state_dir = Path(env.get("RLHFLESS_STATE_DIR") or REPOSITORY / ".rlhfless").expanduser().absolute()
+        token_file = env.get("RLHFLESS_API_TOKEN_FILE")
+        roots = env.get("RLHFLESS_ROOTS") or f"{REPOSITORY}:{state_dir}"
+        return cls(
+            state_dir=state_dir,
+            redis_url=env.get("REDIS_URL") or None,
+            redis_password=env.get("REDIS_PASSWORD") or None,
+            blob_url=env.get("RLHFLESS_BLOB_URL") or f"file://{state_dir}/blobs",
+            blob_budget_bytes=_number(env, "RLHFLESS_BLOB_BUDGET_BYTES", 4 * GIB, int),
+            roots=tuple(Path(root).absolute() for root in roots.split(":") if root),
+            allow_hub=env.get("RLHFLESS_ALLOW_HUB", "0") == "1",
+            api_host=env.get("RLHFLESS_API_HOST", "127.0.0.1"),
+            api_port=_number(env, "RLHFLESS_API_PORT", 8765, int),
+            api_token_file=Path(token_file) if token_file else None,
+            manifests=Path(env.get("RLHFLESS_MANIFESTS") or REPOSITORY / "deploy" / "base" / "functions"),
+            call_timeout_s=_number(env, "RLHFLESS_CALL_TIMEOUT_S", 600.0, float),
+            num_threads=_number(env, "RLHFLESS_THREADS", os.cpu_count() or 1, int),
+            cpu_hour_usd=_number(env, "RLHFLESS_CPU_HOUR_USD", 0.04, float),
+            gpu_hour_usd=_number(env, "RLHFLESS_GPU_HOUR_USD", 1.95, float),
+        )
+
+    @property
+    def checkpoint_root(self) -> Path:
+        """Where runs that name no folder put their checkpoints."""
+        return self.state_dir / "checkpoints"
+
+    @property
+    def address_file(self) -> Path:
+        """Where a running controller leaves its address for the command line."""
+        return self.state_dir / "controller.json"
+
+
+def _number(env: Mapping[str, str], name: str, default: NumberT, kind: type[NumberT]) -> NumberT:
+    text = env.get(name)
+    if not text:
+        return default
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise SettingsInvalid(f"{name}={text!r} is not a number") from error
