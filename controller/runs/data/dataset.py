@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from controller.runs.config.data import DataConfig
+from controller.runs.config.problems import shown
 from controller.runs.data.columns import Columns, choose_columns, value_of
 from controller.runs.data.errors import DatasetEmpty, InputRefused, RowInvalid
 from controller.runs.data.reader import Row, read_rows
@@ -159,7 +160,7 @@ def _prompt(row: Row, uid: str, columns: Columns, tokenizer: PromptTokenizer, fi
 def _messages(content: object) -> tuple[dict[str, Any], ...]:
     """Chat messages as they stand. ``ValueError`` says what is wrong with them."""
     if not isinstance(content, list) or not content:
-        raise ValueError(f"a prompt is text or a list of chat messages, not {type(content).__name__} {content!r:.40}")
+        raise ValueError(f"a prompt is text or a list of chat messages, not {shown(content)}")
     for number, message in enumerate(content):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ValueError(f"message {number} has no role")
