@@ -94,3 +94,10 @@ def _number(env: Mapping[str, str], name: str, default: NumberT, kind: type[Numb
         return kind(text)
     except ValueError as error:
         raise SettingsInvalid(f"{name}={text!r} is not a number") from error
+
+
+def function_environment() -> dict[str, str]:
+    """What functions on this machine inherit of the environment: how to find programs, and nothing secret."""
+    wanted = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "HF_HOME", "HF_HUB_OFFLINE")
+    inherited = {name: os.environ[name] for name in wanted if name in os.environ}
+    return {**inherited, "PYTHONPATH": str(REPOSITORY)}

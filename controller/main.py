@@ -1,0 +1,163 @@
+"""The controller's process: settings → store, platform, supervisor, API. One process, without torch.
+
+``serve_local`` is the stack on one machine: a Redis of our own unless ``REDIS_URL`` names one, the functions as
+processes behind a proxy, and the REST API.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from controller.api.app import make_api
+from controller.platforms.base import Platform
+from controller.platforms.local.platform import LocalPlatform
+from controller.platforms.local.redis_server import RedisServer
+from controller.platforms.local.settings import LocalSettings
+from controller.runs.service import RunService
+from controller.runs.supervisor import Supervisor
+from controller.settings import ControllerSettings, SettingsInvalid, function_environment
+from shared.store.opening import open_blobs, redis_store
+from shared.store.redis_connection import RedisConnection
+
+SHUTDOWN_S = 5
+"""Time that open event streams have to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisAddress:
+    """Where the store is."""
+
+    url: str
+    password: str | None
+
+
+async def serve_local(settings: ControllerSettings, *, on_ready: Callable[[str], None]) -> None:
+    """Run the stack in the foreground until SIGINT or SIGTERM; ``on_ready`` gets the API's URL.
+
+    Leaves no process behind. Raises ``SettingsInvalid``, ``RedisServerError`` and the platform's own errors.
+    """
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    token_file = settings.state_dir / "token"
+    token = ensure_token(token_file)
+    listener = listen(settings.api_host, settings.api_port)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        redis_at = await stack.enter_async_context(redis_address(settings))
+        platform = LocalPlatform(local_settings(settings, redis_at, token_file))
+        await stack.enter_async_context(platform)
+        await serve_api(settings, redis_at, platform, token, listener, on_ready=on_ready)
+
+
+@contextlib.asynccontextmanager
+async def redis_address(settings: ControllerSettings) -> AsyncIterator[RedisAddress]:
+    """The configured Redis, or one of our own for as long as the context is open."""
+    if settings.redis_url is not None:
+        yield RedisAddress(url=settings.redis_url, password=settings.redis_password)
+        return
+    server = RedisServer(settings.state_dir / "redis")
+    await server.start()
+    try:
+        yield RedisAddress(url=server.url, password=server.password)
+    finally:
+        await server.stop()
+
+
+async def serve_api(
+    settings: ControllerSettings,
+    redis_at: RedisAddress,
+    platform: Platform,
+    token: str,
+    listener: socket.socket,
+    *,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serve the REST API on the socket and drive runs, until the process is told to end."""
+    redis = RedisConnection(redis_at.url, password=redis_at.password)
+    store = redis_store(redis)
+    blobs = open_blobs(settings.blob_url, redis, budget_bytes=settings.blob_budget_bytes)
+    supervisor = Supervisor(settings, store, blobs, platform, token=token)
+    service = RunService(settings, store, blobs, platform, supervisor)
+    api_token = settings.api_token_file.read_text().strip() if settings.api_token_file else None
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_api(service, token=api_token),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+        )
+    )
+    driving = asyncio.create_task(supervisor.run_forever(), name="supervisor")
+    url = f"http://{settings.api_host}:{listener.getsockname()[1]}"
+    try:
+        write_address(settings, url)
+        on_ready(url)
+        await server.serve(sockets=[listener])
+    finally:
+        settings.address_file.unlink(missing_ok=True)
+        driving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await driving
+        await redis.close()
+
+
+def local_settings(settings: ControllerSettings, redis_at: RedisAddress, token_file: Path) -> LocalSettings:
+    """The local platform's part of the settings, with what every function's environment needs."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    secret = {} if redis_at.password is None else {"REDIS_PASSWORD": redis_at.password}
+    return LocalSettings(
+        manifests_dir=settings.manifests,
+        log_dir=settings.state_dir / "logs",
+        num_cpus=float(os.cpu_count() or 1),
+        memory_bytes=memory_bytes,
+        base_environment=function_environment(),
+        environment={
+            "REDIS_URL": redis_at.url,
+            "REDIS_PASSWORD": "",
+            "RLHFLESS_BLOB_URL": settings.blob_url,
+            "RLHFLESS_BLOB_BUDGET_BYTES": str(settings.blob_budget_bytes),
+            "RLHFLESS_TOKEN_FILE": str(token_file),
+            "RLHFLESS_ROOTS": ":".join(map(str, settings.roots)),
+            "RLHFLESS_ALLOW_HUB": "1" if settings.allow_hub else "0",
+            "RLHFLESS_BIND": "127.0.0.1",
+            **secret,
+        },
+        python=sys.executable,
+    )
+
+
+def ensure_token(path: Path) -> str:
+    """The shared token of the functions; made at the first start, readable by this user only."""
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(24))
+    return path.read_text().strip()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket for the API. Raises ``SettingsInvalid`` where the port is taken."""
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        raise SettingsInvalid(
+            f"the API cannot listen on {host}:{port}: {error.strerror}. Set RLHFLESS_API_PORT to a free port, "
+            "or to 0 for any"
+        ) from error
+
+
+def write_address(settings: ControllerSettings, url: str) -> None:
+    """Leave the API's address where the command line looks for it."""
+    token_file = str(settings.api_token_file) if settings.api_token_file else None
+    partial = settings.address_file.with_suffix(".partial")
+    partial.write_text(json.dumps({"url": url, "token_file": token_file, "pid": os.getpid()}))
+    partial.rename(settings.address_file)
