@@ -1,0 +1,31 @@
+"""Reads the manifests of a folder: one function per file, one function per stage."""
+
+from pathlib import Path
+
+from controller.platforms.local.manifest import FunctionManifest
+from controller.platforms.local.manifest_parser import parse_manifest
+from controller.platforms.local.manifest_section import ManifestRefused
+from shared.contracts.stage import Stage
+
+
+def read_manifests(folder: Path) -> dict[str, FunctionManifest]:
+    """The functions by name. Raises ``ManifestRefused``, also for two files with one name or one stage."""
+    files = sorted(folder.glob("*.yaml"))
+    if not files:
+        raise ManifestRefused(str(folder), "*.yaml", "there is no manifest in this folder")
+    functions: dict[str, FunctionManifest] = {}
+    served_by: dict[Stage, FunctionManifest] = {}
+    for file in files:
+        manifest = parse_manifest(file.read_text(), source=str(file))
+        if manifest.name in functions:
+            other = functions[manifest.name].source
+            raise ManifestRefused(manifest.source, "metadata.name", f"{manifest.name!r} is also in {other}")
+        for stage in manifest.stages:
+            if stage in served_by:
+                other = served_by[stage].source
+                raise ManifestRefused(
+                    manifest.source, "env.RLHFLESS_STAGES", f"{stage.value} is also served by {other}"
+                )
+            served_by[stage] = manifest
+        functions[manifest.name] = manifest
+    return functions

@@ -1,0 +1,240 @@
+"""The platform port on one machine: manifests in, processes behind a proxy out."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from controller.platforms.base import (
+    FunctionState,
+    FunctionUnknown,
+    FunctionUnreachable,
+    PlatformReply,
+    ReplicaLife,
+)
+from controller.platforms.local.capacity import Machine
+from controller.platforms.local.concurrency import BUCKET_S
+from controller.platforms.local.fork_client import ForkServerError
+from controller.platforms.local.function import Function
+from controller.platforms.local.http_origin import HttpOrigin
+from controller.platforms.local.http_stream import BrokenStream
+from controller.platforms.local.launcher import Launcher
+from controller.platforms.local.manifest import FunctionManifest
+from controller.platforms.local.manifest_folder import read_manifests
+from controller.platforms.local.manifest_parser import ENVIRONMENT_ANNOTATION
+from controller.platforms.local.manifest_section import ManifestRefused
+from controller.platforms.local.proxy import Proxy, Route
+from controller.platforms.local.python_environments import PythonEnvironments
+from controller.platforms.local.replica_environment import THREAD_DEFAULTS, function_environment
+from controller.platforms.local.routing import PATH_PREFIX, find_route
+from controller.platforms.local.settings import LocalSettings
+from shared.contracts.stage import Stage
+
+logger = logging.getLogger(__name__)
+
+
+class LocalPlatform:
+    """Runs each function as processes on this machine, with Knative's semantics.
+
+    ``start`` before use, ``stop`` after it (or ``async with``): no process outlives it, nor the controller's death.
+    """
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self._settings = settings
+        self._functions: dict[str, Function] = {}
+        self._ended: deque[ReplicaLife] = deque(maxlen=settings.num_ended_lives)
+        self._environments = PythonEnvironments(
+            {"": settings.python, **settings.python_environments},
+            preload=settings.preload,
+            env={**THREAD_DEFAULTS, **settings.base_environment},
+            log_dir=settings.log_dir,
+        )
+        self._launcher = Launcher(
+            Machine(
+                num_cpus=settings.num_cpus, memory_bytes=settings.memory_bytes, num_gpus=settings.num_gpus
+            ),
+            self._environments,
+            log_dir=settings.log_dir,
+            num_ended_logs=settings.num_ended_logs,
+        )
+        self._proxy = Proxy(self._route)
+        self._proxy_origin = HttpOrigin(settings.host, settings.port)
+        self._port = settings.port
+        self._background: list[asyncio.Task[None]] = []
+        self._stopped = False
+
+    async def __aenter__(self) -> "LocalPlatform":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    @property
+    def url(self) -> str:
+        """The proxy's address. A function's own is in ``functions()``."""
+        return f"http://{self._settings.host}:{self._port}"
+
+    @property
+    def not_honoured(self) -> Mapping[str, tuple[str, ...]]:
+        """Manifest fields that have no effect on this machine, by function."""
+        return {name: function.manifest.not_honoured for name, function in self._functions.items()}
+
+    async def start(self) -> None:
+        """Read the manifests, listen, and warm the environments (which goes on in the background).
+
+        Raises ``ManifestRefused`` and ``PortInUse``; then nothing is left running.
+        """
+        try:
+            self._settings.log_dir.mkdir(parents=True, exist_ok=True)
+            self.apply_manifests()
+            self._port = await self._proxy.start(self._settings.host, self._settings.port)
+            self._proxy_origin = HttpOrigin(self._settings.host, self._port)
+            for environment in {
+                function.manifest.python_environment for function in self._functions.values()
+            }:
+                self._background.append(asyncio.create_task(self._warm(environment)))
+            self._background.append(asyncio.create_task(self._every(BUCKET_S, Function.report)))
+            self._background.append(asyncio.create_task(self._every(self._settings.tick_s, Function.tick)))
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End all replicas, all fork servers and the proxy. Nothing starts any more."""
+        self._stopped = True
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        grace_s = self._settings.stop_grace_s
+        stops = [asyncio.create_task(function.stop(grace_s=grace_s)) for function in self._functions.values()]
+        if stops:
+            await asyncio.wait(stops, timeout=grace_s + 1)
+        await self._environments.close()
+        await asyncio.gather(*stops)
+        self._proxy_origin.close()
+        await self._proxy.stop()
+
+    def apply_manifests(self) -> None:
+        """Read the manifests (again). A changed template becomes a new revision; no function is taken away.
+
+        Raises ``ManifestRefused``; then nothing has changed.
+        """
+        settings = self._settings
+        manifests = read_manifests(settings.manifests_dir)
+        environments = {
+            name: function_environment(
+                manifest,
+                base=settings.base_environment,
+                overrides=settings.environment,
+                config_values=settings.config_values,
+            )
+            for name, manifest in manifests.items()
+        }
+        for manifest in manifests.values():
+            if manifest.python_environment not in ("", *settings.python_environments):
+                known = ", ".join(sorted(settings.python_environments)) or "none"
+                reason = f"no environment {manifest.python_environment!r}; known: {known}"
+                raise ManifestRefused(manifest.source, ENVIRONMENT_ANNOTATION, reason)
+        for name, manifest in manifests.items():
+            if manifest.not_honoured:
+                logger.warning(
+                    "%s: no effect on one machine: %s", manifest.source, ", ".join(manifest.not_honoured)
+                )
+            if name in self._functions:
+                self._functions[name].apply(manifest, environments[name])
+            else:
+                self._functions[name] = self._new_function(manifest, environments[name])
+
+    def now(self) -> float:
+        """Unix time in seconds."""
+        return time.time()
+
+    async def sleep(self, duration_s: float) -> None:
+        """Wait."""
+        await asyncio.sleep(duration_s)
+
+    async def invoke(self, stage: Stage, path: str, body: bytes, *, timeout_s: float) -> PlatformReply:
+        """Call the stage's function through the proxy. See ``Platform.invoke``."""
+        name = self._function_of(stage).manifest.name
+        headers = {
+            "host": name,
+            **({"content-type": "application/json"} if body else {}),
+            **self._settings.invoke_headers,
+        }
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._proxy_origin.fetch(
+                    "POST" if body else "GET", path, headers=headers, body=body
+                )
+        except TimeoutError as error:
+            raise FunctionUnreachable(f"{name}: no answer within {timeout_s:g} s") from error
+        except (OSError, BrokenStream) as error:
+            raise FunctionUnreachable(f"{name}: {error}") from error
+        return PlatformReply(status=answer.status, headers=answer.headers, body=answer.body)
+
+    async def scale(self, stage: Stage, num_replicas: int, *, hold_until: float) -> None:
+        """Raise the minimum of the stage's function, up to its maximum. See ``Platform.scale``."""
+        remaining_s = hold_until - time.time()
+        until = asyncio.get_running_loop().time() + remaining_s
+        self._function_of(stage).hold(stage, num_replicas, until=until)
+
+    async def release(self, stage: Stage) -> None:
+        """Free the function's replicas: all are gone within ``release_grace_s``. See ``Platform.release``."""
+        self._function_of(stage).release(grace_s=self._settings.release_grace_s)
+
+    async def replicas(self) -> Sequence[ReplicaLife]:
+        """Lives of all replicas, the ended ones first."""
+        living = [life for function in self._functions.values() for life in function.lives()]
+        return [*self._ended, *living]
+
+    async def functions(self) -> Sequence[FunctionState]:
+        """All functions and their state."""
+        return [
+            function.state(f"{self.url}{PATH_PREFIX}{name}") for name, function in self._functions.items()
+        ]
+
+    def _new_function(self, manifest: FunctionManifest, env: Mapping[str, str]) -> Function:
+        return Function(
+            manifest,
+            env,
+            self._launcher,
+            queue_limit=self._settings.queue_limit,
+            drain_quiet_s=self._settings.drain_quiet_s,
+            on_ended=self._replica_ended,
+        )
+
+    def _function_of(self, stage: Stage) -> Function:
+        for function in self._functions.values():
+            if stage in function.manifest.stages:
+                return function
+        raise FunctionUnknown(f"no manifest in {self._settings.manifests_dir} serves the stage {stage.value}")
+
+    def _route(self, host: str, target: bytes) -> Route | None:
+        found = find_route(self._functions, host, target)
+        return None if found is None else Route(function=found[0], target=found[1])
+
+    def _replica_ended(self, life: ReplicaLife) -> None:
+        self._ended.append(life)
+        # What it had reserved may let another function's replica start.
+        asyncio.get_running_loop().call_soon(self._reconcile)
+
+    def _reconcile(self) -> None:
+        for function in self._functions.values():
+            function.reconcile()
+
+    async def _warm(self, environment: str) -> None:
+        try:
+            await self._environments.warm(environment)
+        except ForkServerError as error:
+            logger.error("environment %r: %s", environment or "default", error)
+
+    async def _every(self, period_s: float, act: Callable[[Function], None]) -> None:
+        while True:
+            await asyncio.sleep(period_s)
+            for function in self._functions.values():
+                try:
+                    act(function)
+                except Exception:
+                    logger.exception("function %s", function.manifest.name)

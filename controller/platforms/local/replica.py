@@ -1,0 +1,237 @@
+"""One replica's life: pending, started, ready, draining, ended."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+from controller.platforms.base import ReplicaLife
+from controller.platforms.local.fork_client import ForkedProcess, ForkServerError
+from controller.platforms.local.http_origin import HttpOrigin
+from controller.platforms.local.manifest import FunctionManifest
+from controller.platforms.local.readiness import is_ready
+from shared.contracts.ids import InstanceId
+
+_PROBE_EVERY_S = 0.02
+"""Knative: every 50 ms."""
+
+
+class ReplicaState(StrEnum):
+    """Where a replica is in its life."""
+
+    PENDING = "pending"
+    STARTED = "started"
+    READY = "ready"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """How a replica has to go. Times are the loop's."""
+
+    reason: str
+    kill_at: float
+    """Time of SIGKILL."""
+    finish_requests: bool
+    """Whether SIGTERM waits for the requests in flight."""
+    quiet_until: float = 0.0
+    """Time before which SIGTERM is not sent."""
+    failed: bool = False
+    """Whether it goes because it did not do what it should."""
+
+    def hastened(self, other: "Departure") -> "Departure":
+        """The quicker way of both, for the newer reason."""
+        return replace(
+            other,
+            kill_at=min(self.kill_at, other.kill_at),
+            finish_requests=self.finish_requests and other.finish_requests,
+            quiet_until=min(self.quiet_until, other.quiet_until),
+            failed=self.failed or other.failed,
+        )
+
+
+class ReplicaOwner(Protocol):
+    """Who is told about a replica's life."""
+
+    def replica_ready(self, replica: "Replica") -> None:
+        """It takes requests from now on."""
+        ...
+
+    def replica_leaving(self, replica: "Replica") -> None:
+        """It takes no more requests."""
+        ...
+
+    def replica_ended(self, replica: "Replica") -> None:
+        """It is gone."""
+        ...
+
+    def num_in_flight(self, replica: "Replica") -> int:
+        """Requests that it works on."""
+        ...
+
+
+class Replica:
+    """One replica of a function, from the wish for it to its end."""
+
+    def __init__(
+        self, instance: InstanceId, manifest: FunctionManifest, revision: str, owner: ReplicaOwner
+    ) -> None:
+        self.instance = instance
+        self.manifest = manifest
+        self._origin: HttpOrigin | None = None
+        self.failed = False
+        """After its end: whether it ended without being asked to, or was never ready."""
+        self.life = ReplicaLife(
+            instance=instance,
+            function=manifest.name,
+            stages=manifest.stages,
+            revision=revision,
+            num_cpus=manifest.resources.num_cpus,
+            num_gpus=manifest.resources.num_gpus,
+            scheduled_at=time.time(),
+        )
+        self._owner = owner
+        self._departure: Departure | None = None
+        self._changed = asyncio.Event()
+        self._living: asyncio.Task[None] | None = None
+
+    @property
+    def origin(self) -> HttpOrigin:
+        """Where it listens."""
+        if self._origin is None:
+            raise RuntimeError(f"replica {self.instance} has not started")
+        return self._origin
+
+    @property
+    def state(self) -> ReplicaState:
+        """Where it is in its life."""
+        if self.life.ended_at is not None:
+            return ReplicaState.ENDED
+        if self._departure is not None:
+            return ReplicaState.DRAINING
+        if self.life.ready_at is not None:
+            return ReplicaState.READY
+        return ReplicaState.PENDING if self._living is None else ReplicaState.STARTED
+
+    def stay_pending(self, reason: str) -> None:
+        """Say why it cannot start yet."""
+        self.life = replace(self.life, reason=reason)
+
+    def start(self, spawn: Callable[[], Awaitable[ForkedProcess]], origin: HttpOrigin) -> None:
+        """Fork its process, which will listen at ``origin``."""
+        self._origin = origin
+        self.life = replace(self.life, reason="")
+        self._living = asyncio.create_task(self._live(spawn, origin), name=f"replica {self.instance}")
+
+    def leave(self, departure: Departure) -> None:
+        """Go. A later call can only hasten it."""
+        if self.state is ReplicaState.ENDED:
+            return
+        first = self._departure is None
+        self._departure = departure if self._departure is None else self._departure.hastened(departure)
+        if self._living is None:
+            self._end(departure.reason, failed=False)
+            return
+        if first:
+            self._owner.replica_leaving(self)
+        if self.life.started_at is None:
+            self._living.cancel()  # there is no process yet
+        elif first:
+            self.life = replace(self.life, draining_at=time.time(), reason=departure.reason)
+        self._changed.set()
+
+    def request_ended(self) -> None:
+        """One of its requests has ended, so that a drain may go on."""
+        if self._departure is not None:
+            self._changed.set()
+
+    async def wait_ended(self) -> None:
+        """Return when it is gone."""
+        if self._living is not None:
+            await asyncio.wait([self._living])
+
+    async def _live(self, spawn: Callable[[], Awaitable[ForkedProcess]], origin: HttpOrigin) -> None:
+        try:
+            process = await spawn()
+        except ForkServerError as error:
+            self._end(f"failed to start: {error}", failed=True)
+            return
+        except asyncio.CancelledError:
+            if self._departure is None:
+                raise
+            self._end(self._departure.reason, failed=False)
+            return
+        process.exit_status.add_done_callback(lambda _: self._changed.set())
+        self.life = replace(self.life, started_at=time.time())
+        try:
+            if await self._become_ready(process, origin):
+                self.life = replace(self.life, ready_at=time.time())
+                self._owner.replica_ready(self)
+            while self._departure is None and not process.exit_status.done():
+                await self._wait_for_change()
+            killed = await self._drain(process)
+        finally:
+            origin.close()
+            process.kill()
+        if self._departure is None:
+            self._end(_describe_exit(process.exit_status.result()), failed=True)
+        else:
+            reason = f"{self._departure.reason}{', killed' if killed else ''}"
+            self._end(reason, failed=self._departure.failed)
+
+    async def _become_ready(self, process: ForkedProcess, origin: HttpOrigin) -> bool:
+        """Probe until it is ready. False where it ended, has to go, or took too long (then it has to go)."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.manifest.progress_deadline_s
+        while self._departure is None and not process.exit_status.done():
+            if await is_ready(origin, self.manifest.readiness_path):
+                return self._departure is None
+            if loop.time() >= deadline:
+                reason = f"not ready within {self.manifest.progress_deadline_s:g} s"
+                kill_at = loop.time() + self.manifest.timeout_s
+                self.leave(Departure(reason=reason, kill_at=kill_at, finish_requests=False, failed=True))
+            await self._wait_for_change(_PROBE_EVERY_S)
+        return False
+
+    async def _drain(self, process: ForkedProcess) -> bool:
+        """See it out if it has to go: quiet time, requests, SIGTERM, SIGKILL. True where it had to be killed."""
+        loop = asyncio.get_running_loop()
+        terminated = False
+        while self._departure is not None and not process.exit_status.done():
+            departure, now = self._departure, loop.time()
+            if now >= departure.kill_at:
+                process.kill()
+                await process.exit_status
+                return True
+            busy = departure.finish_requests and self._owner.num_in_flight(self) > 0
+            if not terminated and not busy and now >= departure.quiet_until:
+                process.terminate()
+                terminated = True
+            next_at = departure.kill_at
+            if now < departure.quiet_until < next_at:
+                next_at = departure.quiet_until
+            await self._wait_for_change(next_at - now)
+        return False
+
+    async def _wait_for_change(self, timeout_s: float | None = None) -> None:
+        """Return when it has to go, has ended or has one request less, or after a time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        self._changed.clear()
+
+    def _end(self, reason: str, *, failed: bool) -> None:
+        self.failed = failed
+        self.life = replace(self.life, ended_at=time.time(), reason=reason)
+        self._owner.replica_ended(self)
+
+
+def _describe_exit(status: int) -> str:
+    if status >= 0:
+        return f"exited with code {status}"
+    return f"killed by signal {-status} ({signal.Signals(-status).name})"
