@@ -1,7 +1,9 @@
 """The store ports: what passes between functions and controller, without saying where it is kept.
 
 Four narrow ports over one store: stage calls (claims and results), work (items and completions of a batch), runs
-(ownership, head, history) and events. Adapters: Redis, and memory for tests and simulation. All times are the store's own.
+(ownership, head, history) and events. Adapters: Redis, and memory for tests and simulation. All times are the store's
+own. A lost connection is the adapter's business: it repeats a call until it is answered, and repeating changes nothing.
+``StoreUnavailable`` and ``StoreRefused`` can come from every method.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,12 +47,15 @@ class Stale:
 
 
 ClaimOutcome = Granted | Stored | Busy | Conflict | Stale
-CommitOutcome = Granted | Stored | Stale
-"""``Granted``: this commit won. ``Stored``: an earlier one did, here is its reply."""
+CommitOutcome = Granted | Stored | Busy | Stale
+"""``Granted``: this commit won. ``Stored``: an earlier one did, here is its reply. ``Busy``: the claim is another's."""
 
 
 class CallStore(Protocol):
-    """Claims on stage calls and their results (DESIGN, rules 1 and 4)."""
+    """Claims on stage calls and their results (DESIGN, rules 1 and 4).
+
+    ``owner`` names one attempt at the call: the claim of an owner is granted to it again.
+    """
 
     async def claim(self, key: CallKey, *, digest: str, owner: str, fence: int, ttl_s: float) -> ClaimOutcome:
         """Take the key, or say why not. A higher fence takes it from a lower one at once."""
@@ -61,7 +66,7 @@ class CallStore(Protocol):
         ...
 
     async def commit(self, key: CallKey, *, owner: str, fence: int, reply: bytes) -> CommitOutcome:
-        """Store the result, unless the claim or the fence is lost."""
+        """Store the result, unless the claim or the fence is lost. An expired claim that nobody took still counts."""
         ...
 
     async def release(self, key: CallKey, *, owner: str) -> None:
@@ -98,7 +103,12 @@ class WorkStore(Protocol):
         assigned: Sequence[Sequence[WorkItem]],
         offered: Sequence[WorkItem],
     ) -> None:
-        """Queue the batch's items: each actor's own, then those offered to all. Only the first call has an effect."""
+        """Queue the batch's items: each actor's own, then those offered to all. Only the first call queues.
+
+        A newer owner's call offers again what the workers of its predecessor hold, for these can commit nothing any
+        more, and forgets how often items were handed out, so that a run resumes after a poisoned one.
+        Raises ``StaleFence``.
+        """
         ...
 
     async def lease(
@@ -112,9 +122,12 @@ class WorkStore(Protocol):
         max_items: int,
         max_deliveries: int,
     ) -> Lease:
-        """Hand out items: the actor's own, then offered ones, then those of other actors, then expired leases.
+        """Hand out items: the actor's own, then offered ones, then those of other actors, then others' expired leases.
 
-        Raises ``StaleFence``.
+        ``owner`` names one attempt of one worker; it keeps what it holds until it finishes or returns it. An item that
+        was lost with its worker and may be handed out only once more goes alone, to a worker that holds nothing:
+        so whatever is lost then is to blame, not what shared a worker with it. After ``max_deliveries`` losses the
+        item is named as poisoned and nothing is handed out. Raises ``StaleFence``.
         """
         ...
 
@@ -131,7 +144,9 @@ class WorkStore(Protocol):
         ...
 
     async def commit_samples(self, batch: BatchKey, *, fence: int, samples: Mapping[SampleId, bytes]) -> int:
-        """Store completions; the first commit of a sample wins. Returns how many were new. Raises ``StaleFence``."""
+        """Store completions; the first commit of a sample wins. Returns how many were new, fewer if the store was lost
+        meanwhile and may have had them already. Raises ``StaleFence``.
+        """
         ...
 
     async def save_partials(self, batch: BatchKey, *, fence: int, partials: Mapping[SampleId, bytes]) -> None:
@@ -155,11 +170,11 @@ class WorkStore(Protocol):
         ...
 
     async def post(self, batch: BatchKey, *, shard: int | None, message: str) -> None:
-        """Leave a message for one worker of the batch, or for all. The last one counts."""
+        """Leave a message for one worker of the batch, or for all. A reader finds the last that is meant for it."""
         ...
 
     async def mail(self, batch: BatchKey, *, shard: int) -> str | None:
-        """The message left for this worker, else the one left for all."""
+        """The last message left for this worker or for all."""
         ...
 
     async def sweep(self, batch: BatchKey) -> None:
@@ -193,7 +208,10 @@ class RunStore(Protocol):
     """Runs: records, ownership, head and history (DESIGN, rules 4 and 5)."""
 
     async def create(self, record: RunRecord, *, idempotency_key: str | None, digest: str) -> RunRecord:
-        """Add the run, or return the one that the key stands for. Raises ``CallConflict`` for another digest."""
+        """Add the run, or return the one that the key stands for. Raises ``CallConflict`` for another digest.
+
+        A deleted run frees its key. The record's id is new.
+        """
         ...
 
     async def get(self, run: str) -> RunRecord | None: ...
@@ -219,11 +237,11 @@ class RunStore(Protocol):
         ...
 
     async def acquire(self, run: str, *, owner: str, ttl_s: float) -> Owned | None:
-        """Own the run with a new, higher fence; ``None`` while another owner is alive."""
+        """Own the run with a new, higher fence; ``None`` while another owner is alive, or without such a run."""
         ...
 
     async def renew(self, run: str, *, owner: str, ttl_s: float) -> Owned | None:
-        """Stay the owner; ``None`` if ownership is lost."""
+        """Stay the owner; ``None`` if ownership is lost: somebody else had it since, even if it is free again."""
         ...
 
     async def relinquish(self, run: str, *, owner: str) -> None:
@@ -237,7 +255,9 @@ class RunStore(Protocol):
     async def advance(
         self, run: str, *, fence: int, expected: bytes | None, manifest: bytes, history: Mapping[str, Any]
     ) -> bool:
-        """Move the head from ``expected`` to ``manifest`` and add a line of history, both or neither."""
+        """Move the head from ``expected`` to ``manifest`` and add a line of history (an empty one: none), both or
+        neither. True if the head is ``manifest`` now, also where an earlier call put it there.
+        """
         ...
 
     async def history(self, run: str) -> Sequence[Mapping[str, Any]]:
@@ -261,12 +281,15 @@ class Event:
 class EventLog(Protocol):
     """What happened in a run, in order, for people and programs that follow it."""
 
-    async def append(self, run: str, kind: str, data: Mapping[str, Any]) -> None: ...
+    async def append(self, run: str, kind: str, data: Mapping[str, Any]) -> None:
+        """Add an event; twice, if the store was lost before it had answered."""
+        ...
 
-    async def read(
-        self, run: str, *, after: str = "0", wait_s: float = 0.0, limit: int = 1000
-    ) -> Sequence[Event]:
-        """Events after the given id, oldest first; waits up to ``wait_s`` for the first one."""
+    async def read(self, run: str, *, after: str = "0", wait_s: float = 0.0, limit: int = 1000) -> Sequence[Event]:
+        """Events after the given id, oldest first; waits up to ``wait_s`` for the first one.
+
+        Raises ``InvalidInput`` for an id that no log gives.
+        """
         ...
 
 

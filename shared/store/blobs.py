@@ -1,7 +1,7 @@
 """The blob-store port: policy weights, learner state and batches of prompts, by opaque id.
 
-A blob's id is ``{run}/{step}/{kind}-{digest}``. Named by its content it is written once: two attempts that make the same
-bytes share a blob, two that differ cannot touch each other's.
+A blob's id is ``{run}/{step}/{kind}-{digest}``. Named by its content it is written once: two attempts that make the
+same bytes share a blob, two that differ cannot touch each other's.
 """
 
 import hashlib
@@ -13,10 +13,14 @@ from shared.contracts.policy import BlobRef
 
 
 class BlobStore(Protocol):
-    """Where large bytes are kept. Adapters: a directory, Redis."""
+    """Where large bytes are kept. Adapters: a directory, Redis, memory."""
 
     async def put(self, run: str, step: int, kind: str, data: bytes) -> BlobRef:
-        """Store the bytes. Raises ``StoreRefused`` where they do not fit or cannot be written."""
+        """Store the bytes. ``kind`` is a word like ``weights``.
+
+        Raises ``StoreRefused`` where they do not fit or cannot be written, ``ValueError`` for a run or kind that
+        cannot be part of an id.
+        """
         ...
 
     async def get(self, ref: BlobRef) -> bytes:
@@ -34,6 +38,8 @@ class BlobStore(Protocol):
 
 def make_ref(run: str, step: int, kind: str, data: bytes) -> BlobRef:
     """The reference of these bytes."""
+    if "/" in run + kind:
+        raise ValueError(f"run {run!r} and kind {kind!r} are single parts of a blob's id")
     digest = hashlib.sha256(data).hexdigest()
     return BlobRef(id=f"{run}/{step:06d}/{kind}-{digest[:32]}", num_bytes=len(data), sha256=digest)
 

@@ -37,6 +37,11 @@ def fence(run: str) -> str:
     return f"{prefix(run)}:fence"
 
 
+def fenced(run: str) -> str:
+    """String: the owner that was given the current fence."""
+    return f"{prefix(run)}:fenced"
+
+
 def head(run: str) -> str:
     """String: the current manifest."""
     return f"{prefix(run)}:head"
@@ -52,12 +57,7 @@ def events(run: str) -> str:
     return f"{prefix(run)}:events"
 
 
-def blob_bytes(run: str) -> str:
-    """Integer: bytes of blobs that the run keeps in Redis."""
-    return f"{prefix(run)}:blob-bytes"
-
-
-def blob_names(run: str) -> str:
+def blob_sizes(run: str) -> str:
     """Hash: size of each blob that the run keeps in Redis."""
     return f"{prefix(run)}:blobs"
 
@@ -92,9 +92,9 @@ def offered(key: BatchKey) -> str:
     return f"{batch(key)}:offered"
 
 
-def queues(key: BatchKey) -> str:
-    """String: number of actors' queues; present once the items were put."""
-    return f"{batch(key)}:queues"
+def plan(key: BatchKey) -> str:
+    """Hash: number of actors' queues, and the fence that last put items; present once there are items."""
+    return f"{batch(key)}:plan"
 
 
 def leases(key: BatchKey) -> str:
@@ -110,6 +110,11 @@ def holders(key: BatchKey) -> str:
 def deliveries(key: BatchKey) -> str:
     """Hash: how often an item was handed out."""
     return f"{batch(key)}:deliveries"
+
+
+def lease_replies(key: BatchKey) -> str:
+    """Hash: what each worker's last request for items was answered."""
+    return f"{batch(key)}:lease-replies"
 
 
 def samples(key: BatchKey) -> str:

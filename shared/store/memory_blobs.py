@@ -24,11 +24,7 @@ class MemoryBlobs:
 
     async def purge(self, run: str, *, before_step: int, keep: Collection[str]) -> int:
         """See ``BlobStore.purge``."""
-        doomed = [
-            id
-            for id in self._blobs
-            if id.startswith(f"{run}/") and step_of(id) < before_step and id not in keep
-        ]
+        doomed = [id for id in self._blobs if id.startswith(f"{run}/") and step_of(id) < before_step and id not in keep]
         for id in doomed:
             del self._blobs[id]
         return len(doomed)

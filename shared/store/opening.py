@@ -1,7 +1,7 @@
 """From URLs to a store: what each process calls once at its start."""
 
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from shared.store.base import Store
 from shared.store.blobs import BlobStore
@@ -9,24 +9,27 @@ from shared.store.directory_blobs import DirectoryBlobs
 from shared.store.redis_blobs import RedisBlobs
 from shared.store.redis_calls import RedisCalls
 from shared.store.redis_connection import RedisConnection
-from shared.store.redis_runs import RedisEvents, RedisRuns
+from shared.store.redis_events import RedisEvents
+from shared.store.redis_runs import RedisRuns
 from shared.store.redis_work import RedisWork
 
 
 def redis_store(redis: RedisConnection) -> Store:
     """All four ports over one connection pool."""
-    return Store(
-        calls=RedisCalls(redis), work=RedisWork(redis), runs=RedisRuns(redis), events=RedisEvents(redis)
-    )
+    return Store(calls=RedisCalls(redis), work=RedisWork(redis), runs=RedisRuns(redis), events=RedisEvents(redis))
 
 
 def open_blobs(url: str, redis: RedisConnection, *, budget_bytes: int) -> BlobStore:
-    """The blob store that a URL names: ``file:///folder``, or ``redis://`` for the store's own server."""
+    """The blob store that a URL names: ``file:///folder``, or ``redis://`` for the store's own server.
+
+    Raises ``ValueError`` for another URL.
+    """
     parts = urlsplit(url)
     match parts.scheme:
-        case "file" if parts.path:
-            return DirectoryBlobs(Path(parts.path))
+        case "file" if parts.path and parts.netloc in ("", "localhost"):
+            return DirectoryBlobs(Path(unquote(parts.path)))
         case "redis":
             return RedisBlobs(redis, budget_bytes=budget_bytes)
         case _:
-            raise ValueError(f"RLHFLESS_BLOB_URL {url!r} is neither file:///folder nor redis://")
+            # Not the URL itself: it may hold a password.
+            raise ValueError("RLHFLESS_BLOB_URL is neither file:///folder (an absolute path) nor redis://")

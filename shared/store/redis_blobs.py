@@ -15,60 +15,49 @@ CHUNK_BYTES = 8 * 2**20
 class RedisBlobs:
     """``BlobStore`` in Redis. Over its budget a run's blob is refused; nothing needed is evicted."""
 
-    def __init__(self, redis: RedisConnection, *, budget_bytes: int) -> None:
+    def __init__(self, redis: RedisConnection, *, budget_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._redis = redis
         self._budget_bytes = budget_bytes
+        self._chunk_bytes = chunk_bytes
 
     async def put(self, run: str, step: int, kind: str, data: bytes) -> BlobRef:
         """See ``BlobStore.put``."""
         ref = make_ref(run, step, kind, data)
-        if await self._redis.command("HEXISTS", keys.blob_names(run), ref.id):
+        # The size is noted before the bytes come, so that what a cut-off attempt leaves is counted and purged.
+        used = int(await self._redis.script("reserve", [keys.blob_sizes(run)], [ref.id, len(data), self._budget_bytes]))
+        if used:
+            raise StoreRefused(
+                f"run {run} would keep {used} bytes of blobs in Redis, over its budget of {self._budget_bytes}: "
+                "use a shared volume or an object store for models of this size",
+                used_bytes=used,
+                budget_bytes=self._budget_bytes,
+            )
+        chunks = self._chunks(ref)
+        if int(await self._redis.command("EXISTS", *chunks)) == len(chunks):
             return ref
-        used = int(await self._redis.command("INCRBY", keys.blob_bytes(run), len(data)))
-        try:
-            if used > self._budget_bytes:
-                raise StoreRefused(
-                    f"run {run} would keep {used} bytes of blobs in Redis, over its budget of {self._budget_bytes}: "
-                    "use a shared volume or an object store for models of this size",
-                    used_bytes=used,
-                    budget_bytes=self._budget_bytes,
-                )
-            for index, start in enumerate(range(0, max(1, len(data)), CHUNK_BYTES)):
-                chunk = data[start : start + CHUNK_BYTES]
-                await self._redis.command("SET", keys.blob_chunk(run, ref.id, index), chunk)
-        except BaseException:
-            await self._redis.command("DECRBY", keys.blob_bytes(run), len(data))
-            raise
-        if not await self._redis.command("HSETNX", keys.blob_names(run), ref.id, len(data)):
-            await self._redis.command("DECRBY", keys.blob_bytes(run), len(data))
+        for index, key in enumerate(chunks):
+            await self._redis.command("SET", key, data[index * self._chunk_bytes : (index + 1) * self._chunk_bytes])
         return ref
 
     async def get(self, ref: BlobRef) -> bytes:
         """See ``BlobStore.get``."""
-        run = ref.id.partition("/")[0]
-        num_chunks = _num_chunks(ref.num_bytes)
-        chunks = await self._redis.pipeline(
-            [("GET", keys.blob_chunk(run, ref.id, index)) for index in range(num_chunks)]
-        )
-        complete = all(chunk is not None for chunk in chunks)
-        return verified(ref, b"".join(chunks) if complete else None)
+        size = await self._redis.command("HGET", keys.blob_sizes(_run_of(ref.id)), ref.id)
+        if size is None or int(size) != ref.num_bytes:
+            return verified(ref, None)
+        chunks = await self._redis.pipeline([("GET", key) for key in self._chunks(ref)])
+        return verified(ref, None if None in chunks else b"".join(chunks))
 
     async def purge(self, run: str, *, before_step: int, keep: Collection[str]) -> int:
         """See ``BlobStore.purge``."""
-        sizes = await self._redis.command("HGETALL", keys.blob_names(run))
+        sizes = await self._redis.command("HGETALL", keys.blob_sizes(run))
         doomed = {
             text(name): int(size)
             for name, size in sizes.items()
             if step_of(text(name)) < before_step and text(name) not in keep
         }
         for name, size in doomed.items():
-            chunks = [keys.blob_chunk(run, name, index) for index in range(_num_chunks(size))]
             await self._redis.pipeline(
-                [
-                    ("HDEL", keys.blob_names(run), name),
-                    ("UNLINK", *chunks),
-                    ("DECRBY", keys.blob_bytes(run), size),
-                ]
+                [("UNLINK", *self._chunk_keys(name, size)), ("HDEL", keys.blob_sizes(run), name)], atomic=True
             )
         return len(doomed)
 
@@ -76,6 +65,13 @@ class RedisBlobs:
         """See ``BlobStore.delete_run``."""
         await self.purge(run, before_step=2**31, keep=())
 
+    def _chunks(self, ref: BlobRef) -> list[str]:
+        return self._chunk_keys(ref.id, ref.num_bytes)
 
-def _num_chunks(num_bytes: int) -> int:
-    return max(1, -(-num_bytes // CHUNK_BYTES))
+    def _chunk_keys(self, name: str, num_bytes: int) -> list[str]:
+        num_chunks = max(1, -(-num_bytes // self._chunk_bytes))
+        return [keys.blob_chunk(_run_of(name), name, index) for index in range(num_chunks)]
+
+
+def _run_of(blob_id: str) -> str:
+    return blob_id.partition("/")[0]

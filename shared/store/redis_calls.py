@@ -49,8 +49,8 @@ class RedisCalls:
                 return Granted()
             case "stored":
                 return Stored(value)
-            case "lost":
-                return Stale(fence)
+            case "busy":
+                return Busy(int(value) / 1000)
             case _:
                 return Stale(int(value))
 

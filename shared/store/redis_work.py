@@ -1,5 +1,6 @@
 """Work items, completions and mail of a batch in Redis."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,9 +37,12 @@ class RedisWork:
             "put_items",
             [
                 keys.fence(batch.run),
-                keys.queues(batch),
+                keys.plan(batch),
                 keys.batch_index(batch),
                 keys.offered(batch),
+                keys.leases(batch),
+                keys.holders(batch),
+                keys.deliveries(batch),
                 *(keys.queue(batch, shard) for shard in range(len(assigned))),
             ],
             arguments,
@@ -57,7 +61,7 @@ class RedisWork:
         max_deliveries: int,
     ) -> Lease:
         """See ``WorkStore.lease``."""
-        num_queues = int(await self._redis.command("GET", keys.queues(batch)) or 0)
+        num_queues = int(await self._redis.command("HGET", keys.plan(batch), "queues") or 0)
         others = [keys.queue(batch, other) for other in range(num_queues) if other != shard]
         reply = await self._redis.script(
             "lease",
@@ -66,12 +70,13 @@ class RedisWork:
                 keys.leases(batch),
                 keys.holders(batch),
                 keys.deliveries(batch),
+                keys.lease_replies(batch),
                 keys.batch_index(batch),
                 keys.queue(batch, shard),
                 keys.offered(batch),
                 *others,
             ],
-            [owner, fence, round(ttl_s * 1000), max_items, max_deliveries],
+            [owner, fence, round(ttl_s * 1000), max_items, max_deliveries, os.urandom(8)],
         )
         refuse_stale(batch, reply)
         _, elsewhere, poisoned, *handed_out = reply
@@ -134,9 +139,7 @@ class RedisWork:
         arguments: list[Argument] = [fence, int(first_wins)]
         for sample, value in values.items():
             arguments += [str(sample), value]
-        reply = await self._redis.script(
-            "put_fields", [keys.fence(batch.run), key, keys.batch_index(batch)], arguments
-        )
+        reply = await self._redis.script("put_fields", [keys.fence(batch.run), key, keys.batch_index(batch)], arguments)
         refuse_stale(batch, reply)
         return int(reply[1])
 
@@ -146,6 +149,8 @@ class RedisWork:
 
     async def committed(self, batch: BatchKey, ids: Sequence[SampleId]) -> set[SampleId]:
         """See ``WorkStore.committed``."""
+        if not ids:
+            return set()
         found = await self._redis.pipeline([("HEXISTS", keys.samples(batch), str(id)) for id in ids])
         return {id for id, there in zip(ids, found, strict=True) if there}
 
@@ -165,11 +170,14 @@ class RedisWork:
 
     async def post(self, batch: BatchKey, *, shard: int | None, message: str) -> None:
         """See ``WorkStore.post``."""
+        earlier: list[tuple[Argument, ...]] = [("UNLINK", keys.mail(batch))] if shard is None else []
         await self._redis.pipeline(
             [
+                *earlier,
                 ("HSET", keys.mail(batch), "all" if shard is None else shard, message),
                 ("SADD", keys.batch_index(batch), keys.mail(batch)),
-            ]
+            ],
+            atomic=True,
         )
 
     async def mail(self, batch: BatchKey, *, shard: int) -> str | None:
@@ -180,9 +188,7 @@ class RedisWork:
 
     async def sweep(self, batch: BatchKey) -> None:
         """See ``WorkStore.sweep``."""
-        index = keys.batch_index(batch)
-        members = [text(key) for key in await self._redis.command("SMEMBERS", index)]
-        await self._redis.command("UNLINK", index, *members)
+        await self._redis.script("sweep", [keys.batch_index(batch)], [])
 
 
 def refuse_stale(batch: BatchKey, reply: Sequence[Any]) -> None:

@@ -1,8 +1,21 @@
--- KEYS: fence, queues, index, offered, queue...   ARGV: fence, num_queues, num_offered, item..., then per queue: count, item...
+-- KEYS: fence, plan, index, offered, leases, holders, deliveries, queue...
+-- ARGV: fence, num_queues, num_offered, item..., then per queue: count, item...
+local fence = tonumber(ARGV[1])
 local current = tonumber(redis.call('GET', KEYS[1]) or '0')
-if tonumber(ARGV[1]) < current then return {'stale', current} end
-if redis.call('EXISTS', KEYS[2]) == 1 then return {'ok', 0} end
-redis.call('SET', KEYS[2], ARGV[2])
+if fence < current then return {'stale', current} end
+local put_by = tonumber(redis.call('HGET', KEYS[2], 'fence') or '-1')
+if fence <= put_by then return {'ok', 0} end
+redis.call('HSET', KEYS[2], 'fence', fence)
+if put_by >= 0 then
+  -- A newer owner goes on with the batch. Its predecessor's workers can commit nothing any more.
+  for _, item in ipairs(redis.call('HKEYS', KEYS[6])) do
+    redis.call('RPUSH', KEYS[4], item)
+    redis.call('SADD', KEYS[3], KEYS[4])
+  end
+  redis.call('DEL', KEYS[5], KEYS[6], KEYS[7])
+  return {'ok', 0}
+end
+redis.call('HSET', KEYS[2], 'queues', ARGV[2])
 redis.call('SADD', KEYS[3], KEYS[2])
 local at = 4
 local function push(key, count)
@@ -16,6 +29,6 @@ push(KEYS[4], tonumber(ARGV[3]))
 for shard = 1, tonumber(ARGV[2]) do
   local count = tonumber(ARGV[at])
   at = at + 1
-  push(KEYS[4 + shard], count)
+  push(KEYS[7 + shard], count)
 end
 return {'ok', 1}

@@ -1,3 +1,3 @@
--- KEYS: owner   ARGV: owner
-if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
-return 0
+-- KEYS: owner, fenced   ARGV: owner
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1], KEYS[2])

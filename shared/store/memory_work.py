@@ -1,0 +1,173 @@
+"""Work items, completions and mail of a batch in memory."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from shared.contracts.call import BatchKey
+from shared.contracts.completion import SampleId
+from shared.contracts.rollout import WorkItem
+from shared.store.base import Lease, LeasedItem
+from shared.store.memory_state import MemoryBatch, MemoryLease, MemoryState
+
+
+class MemoryWork:
+    """``WorkStore`` in memory, with the semantics of the Redis scripts."""
+
+    def __init__(self, state: MemoryState) -> None:
+        self._state = state
+
+    async def put_items(
+        self,
+        batch: BatchKey,
+        *,
+        fence: int,
+        assigned: Sequence[Sequence[WorkItem]],
+        offered: Sequence[WorkItem],
+    ) -> None:
+        """See ``WorkStore.put_items``."""
+        self._state.refuse_stale(batch.run, fence)
+        stored = self._state.batch(batch)
+        if stored.put_by is None:
+            stored.queues = [deque(items) for items in assigned]
+            stored.offered.extend(offered)
+        elif fence > stored.put_by:
+            stored.offered.extend(stored.leases)
+            stored.leases.clear()
+            stored.deliveries.clear()
+        stored.put_by = fence if stored.put_by is None else max(fence, stored.put_by)
+
+    async def lease(
+        self,
+        batch: BatchKey,
+        *,
+        shard: int,
+        owner: str,
+        fence: int,
+        ttl_s: float,
+        max_items: int,
+        max_deliveries: int,
+    ) -> Lease:
+        """See ``WorkStore.lease``."""
+        self._state.refuse_stale(batch.run, fence)
+        stored, now = self._state.existing(batch), self._state.now()
+        others = [item for item, lease in stored.leases.items() if lease.owner != owner]
+        expired = [item for item in others if stored.leases[item].expires_at <= now]
+        for item in expired:
+            if stored.deliveries[item] >= max_deliveries:
+                return Lease((), len(others), poisoned=item)
+        handing = _HandingOut(
+            stored, owner=owner, expires_at=now + ttl_s, max_items=max_items, max_deliveries=max_deliveries
+        )
+        other_queues = [queue for other, queue in enumerate(stored.queues) if other != shard]
+        for queue in [*stored.queues[shard : shard + 1], stored.offered, *other_queues]:
+            while queue and handing.hand_out(queue[0]):
+                queue.popleft()
+        num_reclaimed = sum([handing.hand_out(item) for item in expired])
+        return Lease(tuple(handing.items), len(others) - num_reclaimed)
+
+    async def renew_leases(self, batch: BatchKey, *, owner: str, ttl_s: float) -> int:
+        """See ``WorkStore.renew_leases``."""
+        held = [lease for lease in self._state.existing(batch).leases.values() if lease.owner == owner]
+        for lease in held:
+            lease.expires_at = self._state.now() + ttl_s
+        return len(held)
+
+    async def finish_item(self, batch: BatchKey, *, owner: str, item: WorkItem) -> None:
+        """See ``WorkStore.finish_item``."""
+        self._end_lease(batch, owner, item)
+
+    async def return_item(self, batch: BatchKey, *, owner: str, item: WorkItem) -> None:
+        """See ``WorkStore.return_item``."""
+        if self._end_lease(batch, owner, item):
+            stored = self._state.batch(batch)
+            stored.deliveries[item] -= 1
+            stored.offered.append(item)
+
+    def _end_lease(self, batch: BatchKey, owner: str, item: WorkItem) -> bool:
+        leases = self._state.existing(batch).leases
+        if item not in leases or leases[item].owner != owner:
+            return False
+        del leases[item]
+        return True
+
+    async def commit_samples(self, batch: BatchKey, *, fence: int, samples: Mapping[SampleId, bytes]) -> int:
+        """See ``WorkStore.commit_samples``."""
+        self._state.refuse_stale(batch.run, fence)
+        new = {id: value for id, value in samples.items() if id not in self._state.existing(batch).samples}
+        if new:
+            self._state.batch(batch).samples.update(new)
+        return len(new)
+
+    async def save_partials(self, batch: BatchKey, *, fence: int, partials: Mapping[SampleId, bytes]) -> None:
+        """See ``WorkStore.save_partials``."""
+        self._state.refuse_stale(batch.run, fence)
+        if partials:
+            self._state.batch(batch).partials.update(partials)
+
+    async def partials(self, batch: BatchKey, ids: Sequence[SampleId]) -> dict[SampleId, bytes]:
+        """See ``WorkStore.partials``."""
+        return _among(self._state.existing(batch).partials, ids)
+
+    async def committed(self, batch: BatchKey, ids: Sequence[SampleId]) -> set[SampleId]:
+        """See ``WorkStore.committed``."""
+        return set(_among(self._state.existing(batch).samples, ids))
+
+    async def samples(self, batch: BatchKey, ids: Sequence[SampleId]) -> dict[SampleId, bytes]:
+        """See ``WorkStore.samples``."""
+        return _among(self._state.existing(batch).samples, ids)
+
+    async def num_samples(self, batch: BatchKey) -> int:
+        """See ``WorkStore.num_samples``."""
+        return len(self._state.existing(batch).samples)
+
+    async def post(self, batch: BatchKey, *, shard: int | None, message: str) -> None:
+        """See ``WorkStore.post``."""
+        mail = self._state.batch(batch).mail
+        if shard is None:
+            mail.clear()
+        mail[shard] = message
+
+    async def mail(self, batch: BatchKey, *, shard: int) -> str | None:
+        """See ``WorkStore.mail``."""
+        mail = self._state.existing(batch).mail
+        return mail.get(shard, mail.get(None))
+
+    async def sweep(self, batch: BatchKey) -> None:
+        """See ``WorkStore.sweep``."""
+        self._state.batches.pop(batch, None)
+
+
+class _HandingOut:
+    """One answer to a request for work, as it grows."""
+
+    def __init__(
+        self, stored: MemoryBatch, *, owner: str, expires_at: float, max_items: int, max_deliveries: int
+    ) -> None:
+        self.items: list[LeasedItem] = []
+        self._stored = stored
+        self._owner = owner
+        self._expires_at = expires_at
+        self._max_deliveries = max_deliveries
+        held = [item for item, lease in stored.leases.items() if lease.owner == owner]
+        self._num_held = len(held)
+        self._num_left = 0 if any(self._is_alone(stored.deliveries[item]) for item in held) else max_items
+
+    def hand_out(self, item: WorkItem) -> bool:
+        """Add the item, unless there are enough, or it must go alone and cannot."""
+        delivery = self._stored.deliveries.get(item, 0) + 1
+        alone = self._is_alone(delivery)
+        if self._num_left <= 0 or (alone and self._num_held):
+            return False
+        self._stored.leases[item] = MemoryLease(self._owner, self._expires_at)
+        self._stored.deliveries[item] = delivery
+        self.items.append(LeasedItem(item, delivery))
+        self._num_held += 1
+        self._num_left = 0 if alone else self._num_left - 1
+        return True
+
+    def _is_alone(self, delivery: int) -> bool:
+        return delivery > 1 and delivery >= self._max_deliveries
+
+
+def _among(stored: Mapping[SampleId, bytes], ids: Sequence[SampleId]) -> dict[SampleId, bytes]:
+    return {id: stored[id] for id in ids if id in stored}
