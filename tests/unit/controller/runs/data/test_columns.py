@@ -40,12 +40,8 @@ def choose(
         ({"prompt": "p", "solution": "4"}, "prompt", "solution", "TRL"),
         ({"question": "q", "answer": "4", "info": {}}, "question", "answer", "verifiers"),
         ({"input": "q", "label": "4"}, "input", "label", "OpenRLHF"),
-        (
-            {"prompt": "p", "question": "q", "answer": "4", "label": "4"},
-            "prompt",
-            "answer",
-            "passed over question, label",
-        ),
+        ({"question": "q", "answer": "4", "label": "4"}, "question", "answer", "passed over label"),
+        ({"question": "q", "prompt": "p"}, "prompt", None, "passed over question"),
     ],
 )
 def test_known_columns_are_recognised_and_the_choice_is_told(
@@ -95,7 +91,7 @@ def test_a_missing_column_is_refused_with_what_there_is(
 
 
 def test_a_reward_that_needs_a_ground_truth_gets_one() -> None:
-    with pytest.raises(ColumnMissing, match="data.answer_key"):
+    with pytest.raises(ColumnMissing, match=r"data\.answer_key"):
         choose({"prompt": "p"}, needs_ground_truth=True)
     assert choose({"prompt": "p", "gt": "4"}, None, "gt", needs_ground_truth=True).ground_truth == "gt"
 

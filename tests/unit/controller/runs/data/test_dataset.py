@@ -201,7 +201,14 @@ def test_evaluation_takes_every_row_once(tmp_path: Path) -> None:
 
 def test_the_real_tokenizer_fits(tmp_path: Path) -> None:
     vocabulary = {char: number for number, char in enumerate(" 0123456789+=:<>eosur")}
-    model = {"type": "BPE", "vocab": vocabulary, "merges": [], "unk_token": None, "fuse_unk": False, "dropout": None}
+    model: dict[str, Any] = {
+        "type": "BPE",
+        "vocab": vocabulary,
+        "merges": [],
+        "unk_token": None,
+        "fuse_unk": False,
+        "dropout": None,
+    }
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model}))
     (tmp_path / "tokenizer_config.json").write_text(
         json.dumps({"chat_template": "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}"})

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import Any, Self
+from types import ModuleType
+from typing import Any, ClassVar, Self
 
 import pytest
 
@@ -26,7 +26,7 @@ class FakeBatch:
 class FakeParquetFile:
     """Serves two batches; what each file holds is set by the test."""
 
-    rows: list[dict[str, Any]] | Exception = []
+    rows: ClassVar[list[dict[str, Any]] | Exception] = []
 
     def __init__(self, file: Path) -> None:
         if isinstance(self.rows, Exception):
@@ -35,9 +35,7 @@ class FakeParquetFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         return None
 
     def iter_batches(self) -> Iterator[FakeBatch]:
