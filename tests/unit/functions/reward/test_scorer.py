@@ -92,7 +92,6 @@ async def test_rows_of_the_batch_that_are_not_asked_for_are_left_alone(functions
         (_prompts("a"), _completions(), _inputs(), "rows have no prompt in this batch: b"),
         (_prompts("abb"), _completions(), _inputs(), "prompts have the row uid more than once: b"),
         (_prompts(), _completions(), _inputs(rows=("a", "b", "a")), "rows are asked for more than once: a"),
-        (_prompts(), _completions(), _inputs(RuleReward(name="exact_mach")), "did you mean 'exact_match'"),
         (_prompts(ground_truth=None), _completions(), _inputs(), "Row a: exact_number needs a plain number"),
         (_prompts(), _completions(), _inputs(FunctionReward(path="/etc/x.py", name="f")), "outside the folders"),
     ],

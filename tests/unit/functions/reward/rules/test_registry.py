@@ -1,15 +1,22 @@
 """Rules by name."""
 
+from typing import get_args
+
 import pytest
 
 from functions.reward.rules.exact_number import exact_number
 from functions.reward.rules.registry import RULES, rule_named
 from shared.contracts.errors import InvalidInput
+from shared.contracts.reward import RuleName
 
 
 def test_a_rule_is_found_by_its_name() -> None:
     assert rule_named("exact_number") is exact_number
     assert all(rule_named(name) is rule for name, rule in RULES.items())
+
+
+def test_every_name_of_the_contract_has_its_rule_and_no_other() -> None:
+    assert set(RULES) == set(get_args(RuleName))
 
 
 def test_a_misspelt_name_is_refused_with_the_nearest() -> None:
