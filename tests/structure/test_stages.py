@@ -27,7 +27,6 @@ def test_stage_folders_have_their_parts() -> None:
         for name in stage_folders()
         for part in (
             Path("functions", name, "app.py"),
-            Path("functions", name, "settings.py"),
             MANIFESTS / f"{name}.yaml",
         )
         if part not in tracked_files()
