@@ -40,7 +40,6 @@ def parse_overrides(assignments: Sequence[str]) -> tuple[dict[str, Any], list[Co
                 )
             )
             continue
-        values.pop(name, None)
         values[name] = text.strip() if _meant_as_text(name, value) else value
     return values, problems
 
