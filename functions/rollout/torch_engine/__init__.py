@@ -1,0 +1,12 @@
+"""The rollout engine on plain PyTorch.
+
+engine.py      add, step, abort: the flow of one decoded token
+batch.py       the running sequences, one row each
+prefill.py     which prefixes are computed, together and for which rows
+sampling.py    logits and uniform numbers to tokens and logprobs
+decoder.py     which of the two forward passes a model gets
+  llama.py       the direct one, over the layers of Llama-like models
+  generic.py     any other causal model, through transformers' attention interface
+attention.py   attention over the rows' keys and values, for both
+kv_cache.py    where these lie
+"""

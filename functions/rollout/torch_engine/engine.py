@@ -1,0 +1,156 @@
+"""Generation for many sequences on one model, one token per sequence and step.
+
+A group's prompt is computed once and copied to its rows, sequences enter and leave between any two steps, and
+what a sequence generates depends only on its prompt, its seed and the weights (in float32, up to rounding).
+
+Shapes: B = running rows, V = vocabulary.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
+
+from functions.rollout.engine import FinishedSequence, PartialSequence, SamplingParams, SequenceRequest
+from functions.rollout.torch_engine.attention import DecodeAttention, PrefillAttention
+from functions.rollout.torch_engine.batch import Batch
+from functions.rollout.torch_engine.decoder import decoder_for
+from functions.rollout.torch_engine.kv_cache import KVCache
+from functions.rollout.torch_engine.prefill import plan_prefill
+from functions.rollout.torch_engine.sampling import sample
+from shared.contracts.errors import InvalidInput
+from shared.modeling.loading import context_length, new_model
+from shared.modeling.randomness import uniforms
+from shared.modeling.weights import load_blob
+
+
+class TorchEngine:
+    """The `Engine` port on a transformers causal model. It owns the model it is given."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model.eval().requires_grad_(False)
+        self._decoder = decoder_for(model)
+        self._context_tokens = context_length(model.config)
+        self._vocab_size: int = model.get_input_embeddings().num_embeddings
+        self._batch = Batch(model.device)
+        self._cache = KVCache(
+            self._decoder.num_layers,
+            self._decoder.num_kv_heads,
+            self._decoder.head_dim,
+            model.dtype,
+            model.device,
+        )
+
+    @classmethod
+    def from_folder(
+        cls,
+        path_or_hub_id: str | Path,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> "TorchEngine":
+        """An engine for a model's architecture; its weights are undefined until the first `load`.
+
+        Raises UnknownModel, UnsupportedModel.
+        """
+        return cls(new_model(path_or_hub_id, dtype, device))
+
+    @property
+    def num_running(self) -> int:
+        """See `Engine`."""
+        return len(self._batch)
+
+    def load(self, weights: bytes) -> None:
+        """See `Engine`."""
+        if self.num_running:
+            raise RuntimeError(f"{self.num_running} sequences still run on the old weights: abort them first")
+        load_blob(self._model, weights)
+
+    @torch.inference_mode()
+    def add(self, requests: Sequence[SequenceRequest], params: SamplingParams) -> None:
+        """See `Engine`."""
+        if not requests:
+            return
+        for request in requests:
+            self._check(request, params)
+        first_row = self.num_running
+        self._batch.add(requests, params)
+        prefixes = [(request.prompt_token_ids + request.generated_token_ids)[:-1] for request in requests]
+        longest = max(len(prefix) for prefix in prefixes)
+        self._cache.reserve(self.num_running, longest + 1, self._batch.max_slots)
+        for one_pass in plan_prefill(prefixes, first_row):
+            token_ids = pad_sequence([torch.tensor(prefix) for prefix in one_pass.prefixes], batch_first=True)
+            positions = torch.arange(token_ids.shape[1]).expand_as(token_ids)
+            attention = PrefillAttention(
+                self._cache,
+                torch.tensor(one_pass.rows, device=self._model.device),
+                torch.tensor(one_pass.sources, device=self._model.device),
+                len(one_pass.prefixes),
+            )
+            self._decoder.prefill(token_ids.to(self._model.device), positions.to(self._model.device), attention)
+
+    @torch.inference_mode()
+    def step(self) -> list[FinishedSequence]:
+        """See `Engine`."""
+        if not self.num_running:
+            return []
+        state = self._batch.state
+        shortest, longest = (int(position) for position in torch.aminmax(state.positions))
+        self._cache.reserve(self.num_running, longest + 1, self._batch.max_slots)
+        attention = DecodeAttention(self._cache, state.positions, shortest, longest)
+        logits = self._decoder.decode(state.pending, state.positions, attention)
+        token_ids, logprobs, is_eos = self._sample(logits)
+        self._batch.record(token_ids, logprobs)
+        return self._retire(is_eos)
+
+    @torch.inference_mode()
+    def abort(self) -> list[PartialSequence]:
+        """See `Engine`."""
+        partials = [self._batch.partial(row) for row in range(self.num_running)]
+        self._batch.clear()
+        return partials
+
+    def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Token ids, logprobs and whether each token is an EOS of its row, all `[B]`."""
+        state = self._batch.state
+        draws = uniforms(state.seeds, state.num_generated)
+        token_ids = torch.empty_like(state.pending)
+        logprobs = torch.empty_like(state.logprobs[:, 0])
+        is_eos = torch.zeros_like(token_ids, dtype=torch.bool)
+        for params, rows in self._batch.groups():
+            ids, logprobs[rows] = sample(logits[rows], draws[rows], state.num_generated[rows], params)
+            token_ids[rows] = ids
+            is_eos[rows] = torch.isin(ids, ids.new_tensor(params.eos_token_ids))
+        return token_ids, logprobs, is_eos
+
+    def _retire(self, is_eos: Tensor) -> list[FinishedSequence]:
+        """Takes the completed rows out of the batch."""
+        state = self._batch.state
+        done = (is_eos | (state.num_generated >= state.limits)).nonzero().flatten().tolist()
+        if not done:
+            return []
+        finished = [self._batch.finished(row, ended_by_eos=bool(is_eos[row])) for row in done]
+        self._cache.move(*self._batch.remove(done))
+        return finished
+
+    def _check(self, request: SequenceRequest, params: SamplingParams) -> None:
+        name = f"row {request.row_uid} sample {request.sample}"
+        prompt, generated = request.prompt_token_ids, request.generated_token_ids
+        if not prompt:
+            raise InvalidInput(f"The prompt of {name} has no tokens.")
+        if not all(0 <= token_id < self._vocab_size for token_id in prompt + generated):
+            raise InvalidInput(
+                f"The tokens of {name} are not all in the vocabulary of {self._vocab_size}: "
+                "was the prompt encoded with the tokenizer of another model?"
+            )
+        if len(prompt) + params.max_tokens > self._context_tokens:
+            raise InvalidInput(
+                f"The prompt of {name} has {len(prompt)} tokens; with max_tokens {params.max_tokens} that exceeds "
+                f"the model's context of {self._context_tokens}. Shorten the prompt or lower max_tokens."
+            )
+        if len(generated) != len(request.generated_logprobs):
+            raise InvalidInput(f"{name} resumes {len(generated)} tokens with another number of logprobs.")
+        if len(generated) >= params.max_tokens or (generated and generated[-1] in params.eos_token_ids):
+            raise InvalidInput(f"{name} is already complete with its {len(generated)} tokens.")

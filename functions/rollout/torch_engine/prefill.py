@@ -1,0 +1,48 @@
+"""Which prefixes are computed together, and for which rows: every distinct one once."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_PASS_TOKENS = 8192
+"""Padded tokens of one pass; bounds the memory that a pass needs beside the cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillPass:
+    """One forward pass over distinct prefixes."""
+
+    prefixes: tuple[tuple[int, ...], ...]
+    rows: tuple[int, ...]
+    """Rows of the batch to fill."""
+    sources: tuple[int, ...]
+    """For each of `rows`, the index of its prefix."""
+
+
+def plan_prefill(prefixes: Sequence[tuple[int, ...]], first_row: int) -> Iterator[PrefillPass]:
+    """Passes that fill rows `first_row`, `first_row + 1`, ... with their prefixes.
+
+    Empty prefixes need none. Prefixes of similar length share a pass, so that little of it is padding.
+    """
+    rows: dict[tuple[int, ...], list[int]] = {}
+    for row, prefix in enumerate(prefixes, first_row):
+        if prefix:
+            rows.setdefault(prefix, []).append(row)
+    for group in _packed(sorted(rows, key=len)):
+        targets = [(row, source) for source, prefix in enumerate(group) for row in rows[prefix]]
+        yield PrefillPass(
+            prefixes=tuple(group),
+            rows=tuple(row for row, _ in targets),
+            sources=tuple(source for _, source in targets),
+        )
+
+
+def _packed(by_length: list[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
+    """Cuts prefixes, shortest first, into groups of at most `_PASS_TOKENS` padded tokens, or of one prefix."""
+    group: list[tuple[int, ...]] = []
+    for prefix in by_length:
+        if group and (len(group) + 1) * len(prefix) > _PASS_TOKENS:
+            yield group
+            group = []
+        group.append(prefix)
+    if group:
+        yield group
