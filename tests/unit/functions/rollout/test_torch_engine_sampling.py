@@ -63,8 +63,6 @@ def test_frequencies_follow_the_distribution() -> None:
 def test_restrictions(changes: dict[str, float], expected: list[float]) -> None:
     expected_frequencies = torch.tensor(expected, dtype=torch.float32)
     torch.testing.assert_close(_frequencies(_params(**changes)), expected_frequencies, rtol=0, atol=2e-4)
-        _frequencies(_params(**changes)), torch.tensor(expected, dtype=torch.float32), rtol=0, atol=2e-4
-    )
 
 
 def test_logprobs_ignore_restrictions_but_not_temperature() -> None:
