@@ -1,7 +1,7 @@
 """Runs in Redis."""
 
 import json
-import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,7 +81,7 @@ class RedisRuns:
         fence: int | None = None,
     ) -> bool:
         """See ``RunStore.transition``."""
-        arguments: list[Argument] = [to, -1 if fence is None else fence, os.urandom(8), len(allowed), *allowed]
+        arguments: list[Argument] = [to, -1 if fence is None else fence, secrets.token_hex(8), len(allowed), *allowed]
         for key, value in (info or {}).items():
             arguments += [INFO + key, json.dumps(value)]
         return bool(await self._redis.script("transition", [keys.record(run), keys.fence(run)], arguments))

@@ -1,6 +1,6 @@
 """Work items, completions and mail of a batch in Redis."""
 
-import os
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,7 +76,7 @@ class RedisWork:
                 keys.offered(batch),
                 *others,
             ],
-            [owner, fence, round(ttl_s * 1000), max_items, max_deliveries, os.urandom(8)],
+            [owner, fence, round(ttl_s * 1000), max_items, max_deliveries, secrets.token_hex(8)],
         )
         refuse_stale(batch, reply)
         _, elsewhere, poisoned, *handed_out = reply
