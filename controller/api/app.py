@@ -1,0 +1,30 @@
+"""The API as one ASGI application over the run service."""
+
+from controller.api import checkpoint_routes, run_routes, system_routes
+from controller.api.auth import TokenAuth
+from controller.api.errors import add_error_handlers
+from controller.api.openapi import DescribedApi
+from controller.api.request import Pace
+from controller.runs.service import RunService
+
+DESCRIPTION = """
+Start, watch and end training runs. Errors are one shape everywhere: a stable `code`, a `message` that says what to do,
+and for bad input the `problems`, each with its field, its reason and a suggestion.
+"""
+
+
+def make_api(service: RunService, *, token: str | None, pace: Pace | None = None) -> DescribedApi:
+    """The API over ``service``. With a ``token``, every route but health and documentation wants it as a bearer.
+
+    Streams end when the client leaves or the run has ended: the server should be given a short time for its shutdown.
+    """
+    app = DescribedApi(
+        title="rlhfless", version="1", description=DESCRIPTION.strip(), redoc_url=None, redirect_slashes=False
+    )
+    app.state.service = service
+    app.state.pace = pace or Pace()
+    app.add_middleware(TokenAuth, token=token)
+    add_error_handlers(app)
+    for router in (run_routes.router, checkpoint_routes.router, system_routes.router):
+        app.include_router(router)
+    return app

@@ -1,0 +1,63 @@
+"""The API of a fake service: called without a network, or served by a real server where streams matter."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from functools import cache
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from controller.api.app import make_api
+from controller.api.request import Pace
+from tests.unit.controller.api.fake_service import FakeService
+
+QUICK = Pace(heartbeat_s=0.05, settle_s=0.02)
+
+
+@cache
+def _app(token: str | None) -> FastAPI:
+    """One application for all tests of this process, which lend it their services one after another."""
+    return make_api(FakeService(), token=token, pace=QUICK)
+
+
+@asynccontextmanager
+async def called(service: FakeService, *, token: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
+    """A client that calls the application in this process. A defect is raised here, not hidden in a 500."""
+    app = _app(token)
+    app.state.service = service
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        yield client
+
+
+@asynccontextmanager
+async def served(service: FakeService, *, token: str | None = None, port: int = 0) -> AsyncIterator[str]:
+    """The URL of a real server on this loop."""
+    config = uvicorn.Config(
+        make_api(service, token=token, pace=QUICK),
+        port=port,
+        log_level="warning",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    server = QuietServer(config)
+    serving = asyncio.create_task(server.serve())
+    try:
+        while not server.started:
+            if serving.done():
+                serving.result()
+            await asyncio.sleep(0.005)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = server.force_exit = True
+        await serving
+
+
+class QuietServer(uvicorn.Server):
+    """A server that leaves the process's signals alone."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:
+        """Nothing to capture."""
+        return nullcontext()
