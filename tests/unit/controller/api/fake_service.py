@@ -39,7 +39,10 @@ class FakeService:
         self.failure: Exception | None = None
         """Raised by the next call of any method."""
         self.keys: dict[str, tuple[Mapping[str, Any], str]] = {}
-        self.num_waiting = 0
+        self.waiting = asyncio.Event()
+        """Somebody waits for events."""
+        self.given_up = asyncio.Event()
+        """Somebody who waited for events was cancelled."""
         self._said = asyncio.Condition()
 
     def add(self, run: str, state: RunState = RunState.RUNNING, **info: Any) -> RunRecord:
@@ -127,14 +130,15 @@ class FakeService:
         def later() -> list[Event]:
             return [event for event in self.logs[run] if _place(event.id) > _place(after)]
 
-        self.num_waiting += 1
+        self.waiting.set()
         try:
             async with asyncio.timeout(wait_s), self._said:
                 await self._said.wait_for(later)
         except TimeoutError:
             pass
-        finally:
-            self.num_waiting -= 1
+        except asyncio.CancelledError:
+            self.given_up.set()
+            raise
         return later()[:2]
 
     async def checkpoints(self, run: str) -> Sequence[CheckpointInfo]:

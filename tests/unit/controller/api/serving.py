@@ -33,10 +33,12 @@ async def called(service: FakeService, *, token: str | None = None) -> AsyncIter
 
 
 @asynccontextmanager
-async def served(service: FakeService, *, token: str | None = None, port: int = 0) -> AsyncIterator[str]:
+async def served(
+    service: FakeService, *, token: str | None = None, port: int = 0, pace: Pace = QUICK
+) -> AsyncIterator[str]:
     """The URL of a real server on this loop."""
     config = uvicorn.Config(
-        make_api(service, token=token, pace=QUICK),
+        make_api(service, token=token, pace=pace),
         port=port,
         log_level="warning",
         ws="none",

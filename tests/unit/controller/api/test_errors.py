@@ -1,0 +1,60 @@
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+
+from controller.api.errors import MAX_PROBLEMS, MAX_TEXT, STATUSES, NotReady, add_error_handlers, describe
+from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from shared.contracts.errors import CallConflict, StageError, StoreRefused, StoreUnavailable
+
+
+def problem(field: str = "a.b", reason: str = "it is wrong") -> ConfigProblem:
+    return ConfigProblem(field=field, reason=reason, suggestion="do better")
+
+
+def test_every_exception_of_the_table_is_handled_by_an_application() -> None:
+    app = FastAPI()
+    add_error_handlers(app)
+    assert set(STATUSES) <= set(app.exception_handlers)
+
+
+def test_every_exception_of_the_table_is_described() -> None:
+    arguments = {ConfigInvalid: [[problem()]], NotReady: [["it is early"]], RequestValidationError: [[]]}
+    for kind, (status, code) in STATUSES.items():
+        got_status, got = describe(kind(*arguments.get(kind, ["the message"])))
+        assert (got_status, got.code) == (status, code)
+        assert got.retryable == (status == 503)
+
+
+def test_a_defect_says_its_type_and_not_its_message() -> None:
+    status, got = describe(RuntimeError("password=hunter2"))
+    assert status == 500
+    assert "RuntimeError" in got.message
+    assert "hunter2" not in got.model_dump_json()
+
+
+def test_a_stage_error_that_no_user_should_meet_is_a_defect() -> None:
+    assert describe(StageError("inner workings"))[0] == 500
+
+
+def test_details_of_a_typed_error_are_kept() -> None:
+    assert describe(CallConflict("used", run="run-7"))[1].details == {"run": "run-7"}
+    assert describe(StoreRefused("full", num_bytes=3))[1].details == {"num_bytes": 3}
+    assert describe(StoreUnavailable("gone"))[1].details == {}
+
+
+def test_one_problem_is_not_called_several() -> None:
+    assert "a problem" in describe(ConfigInvalid([problem()]))[1].message
+    assert "2 problems" in describe(ConfigInvalid([problem(), problem()]))[1].message
+
+
+def test_hostile_problems_are_cut_and_cleaned() -> None:
+    _, got = describe(ConfigInvalid([problem("\ud800" + "x" * 10**5)] * 200))
+    assert len(got.problems) == MAX_PROBLEMS
+    assert got.problems[0].field == "?" + "x" * (MAX_TEXT - 1)
+    assert len(got.model_dump_json()) < 200_000
+
+
+def test_reasons_for_not_being_ready_are_listed() -> None:
+    status, got = describe(NotReady(["Redis does not answer", "no functions"]))
+    assert status == 503
+    assert [fault.reason for fault in got.problems] == ["Redis does not answer", "no functions"]
+    assert got.message == "Redis does not answer; no functions"
