@@ -42,15 +42,22 @@ async def test_calls_at_one_time_have_processes_of_their_own(pool: UserPool, fil
     assert [first.usable, second.usable].count(True) == 1
 
 
-async def test_a_process_is_ended_when_its_block_raises_or_kills_it(pool: UserPool, file: UserFile) -> None:
+async def test_a_process_is_ended_when_its_block_raises(pool: UserPool, file: UserFile) -> None:
     with pytest.raises(RuntimeError):
         async with pool.process(file) as first:
             raise RuntimeError
+    assert not first.usable
     async with pool.process(file) as second:
-        second.kill()
-    async with pool.process(file) as third:
-        assert third not in (first, second)
-        assert third.usable
+        assert second is not first
+
+
+async def test_a_killed_process_takes_no_idle_place(pool: UserPool, file: UserFile) -> None:
+    async with pool.process(file) as kept:
+        pass
+    async with pool.process(UserFile(file.path, "other", "0")) as other:
+        other.kill()
+    async with pool.process(file) as again:
+        assert again is kept
 
 
 async def test_closing_ends_the_idle_ones(pool: UserPool, file: UserFile) -> None:
