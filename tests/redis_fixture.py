@@ -1,6 +1,7 @@
 """A real Redis server for the tests that need one: one for the session, empty for each test."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -13,6 +14,15 @@ from shared.store.redis_connection import RedisConnection
 async def redis_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RedisServer]:
     """The session's server. Tests that stop or fill a server start their own."""
     server = RedisServer(tmp_path_factory.mktemp("redis"))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest_asyncio.fixture
+async def own_redis_server(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    """A server for one test, which may do with it as it likes."""
+    server = RedisServer(tmp_path / "own-redis")
     await server.start()
     yield server
     await server.stop()

@@ -66,7 +66,7 @@ class LosingProxy:
 
     def __init__(self, port: int) -> None:
         self._target_port = port
-        self._loses_next = False
+        self._lose_in = 0
         self.num_lost = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -75,8 +75,9 @@ class LosingProxy:
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
-    def lose_next_reply(self) -> None:
-        self._loses_next = True
+    def lose_reply(self, number: int = 1) -> None:
+        """Lose the reply so many replies from now; 1 is the next."""
+        self._lose_in = number
 
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         from_redis, to_redis = await asyncio.open_connection("127.0.0.1", self._target_port)
@@ -84,10 +85,11 @@ class LosingProxy:
         self._tasks.add(forward)
         try:
             while data := await from_redis.read(65536):
-                if self._loses_next:
-                    self._loses_next = False
-                    self.num_lost += 1
-                    break
+                if self._lose_in:
+                    self._lose_in -= 1
+                    if self._lose_in == 0:
+                        self.num_lost += 1
+                        break
                 to_client.write(data)
                 await to_client.drain()
         finally:
