@@ -1,0 +1,1 @@
+"""Functions in virtual time: the platform port without processes, network or waiting."""

@@ -1,0 +1,78 @@
+"""The platform port in virtual time: stages are functions of this process, replicas are bookkeeping."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from controller.platforms.base import (
+    FunctionState,
+    FunctionUnknown,
+    FunctionUnreachable,
+    PlatformReply,
+    ReplicaLife,
+)
+from controller.platforms.simulated.clock import virtual_now
+from controller.platforms.simulated.function import Function, Hold
+from controller.platforms.simulated.function_spec import FunctionSpec, StageFunction
+from shared.contracts.stage import Stage
+
+
+class SimulatedPlatform:
+    """Runs stage functions on replicas that start, wait, drain and die in virtual time (``clock.run_virtual``)."""
+
+    def __init__(self, specs: Sequence[FunctionSpec], functions: Mapping[Stage, StageFunction]) -> None:
+        """``functions`` answer the calls of the stages that the specs name. Needs the running loop: minima start."""
+        self._functions = {spec.name: Function(spec) for spec in specs}
+        self._by_stage = {stage: self._functions[spec.name] for spec in specs for stage in spec.stages}
+        self._answers = functions
+
+    def now(self) -> float:
+        """Unix time in virtual seconds."""
+        return virtual_now()
+
+    async def sleep(self, duration_s: float) -> None:
+        """Wait in virtual time."""
+        await asyncio.sleep(duration_s)
+
+    async def invoke(
+        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+    ) -> PlatformReply:
+        """Queue the request at the stage's function and run it on a replica. See ``Platform.invoke``."""
+        function = self._function_of(stage)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await function.answer(self._answers[stage], path, body, headers)
+        except TimeoutError as error:
+            raise FunctionUnreachable(f"{stage}: no answer within {timeout_s:g} s") from error
+
+    async def scale(self, stage: Stage, num_replicas: int, *, hold_until: float) -> None:
+        """Raise the minimum of the stage's function. See ``Platform.scale``."""
+        self._function_of(stage).hold(stage, Hold(num_replicas, hold_until) if num_replicas > 0 else None)
+
+    async def release(self, stage: Stage) -> None:
+        """End the function's replicas; requests that run or wait are answered 503. See ``Platform.release``."""
+        self._function_of(stage).release()
+
+    async def replicas(self) -> Sequence[ReplicaLife]:
+        """Lives of all replicas there ever were."""
+        return [life for function in self._functions.values() for life in function.lives()]
+
+    async def functions(self) -> Sequence[FunctionState]:
+        """All functions and their state."""
+        return [function.state() for function in self._functions.values()]
+
+    def kill(self, instance: str, *, answered: bool = True) -> None:
+        """End a replica without warning. Its callers get a 502, or, unless ``answered``, ``FunctionUnreachable``.
+
+        Raises ``KeyError`` if no living replica has this name.
+        """
+        for function in self._functions.values():
+            for replica in function.replicas:
+                if replica.instance == instance and replica.is_alive:
+                    replica.kill("killed by signal 9", answered=answered)
+                    return
+        raise KeyError(instance)
+
+    def _function_of(self, stage: Stage) -> Function:
+        if stage not in self._by_stage:
+            raise FunctionUnknown(f"no function serves the stage {stage}")
+        return self._by_stage[stage]
