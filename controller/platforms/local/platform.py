@@ -155,18 +155,15 @@ class LocalPlatform:
         """Wait."""
         await asyncio.sleep(duration_s)
 
-    async def invoke(self, stage: Stage, path: str, body: bytes, *, timeout_s: float) -> PlatformReply:
+    async def invoke(
+        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+    ) -> PlatformReply:
         """Call the stage's function through the proxy. See ``Platform.invoke``."""
         name = self._function_of(stage).manifest.name
-        headers = {
-            "host": name,
-            **({"content-type": "application/json"} if body else {}),
-            **self._settings.invoke_headers,
-        }
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._proxy_origin.fetch(
-                    "POST" if body else "GET", path, headers=headers, body=body
+                    "POST" if body else "GET", path, headers={**headers, "host": name}, body=body
                 )
         except TimeoutError as error:
             raise FunctionUnreachable(f"{name}: no answer within {timeout_s:g} s") from error

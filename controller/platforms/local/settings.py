@@ -1,5 +1,6 @@
-"""What the local platform is told when it is made. The process environment is read elsewhere."""
+"""What the local platform is told when it is made, and the process environment of a replica."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,8 +40,6 @@ class LocalSettings:
     """Set for every function, over the manifest's values."""
     config_values: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Values of Secrets and ConfigMaps that manifests refer to, by ``object/key``."""
-    invoke_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with every call that the controller makes, as its authorization."""
     host: str = "127.0.0.1"
     """Address of the proxy."""
     port: int = 0
@@ -64,3 +63,9 @@ class LocalSettings:
     """Lives of ended replicas that are remembered."""
     num_ended_logs: int = 200
     """Log files of ended replicas that are kept."""
+
+
+def replace_process_environment(values: Mapping[str, str]) -> None:
+    """Give this process, a replica that was just forked, its own environment in place of the fork server's."""
+    os.environ.clear()
+    os.environ.update(values)
