@@ -167,13 +167,13 @@ def load_function(path: str, name: str) -> Callable[..., Any]:
     # Registered first, as an import does: dataclasses and pickling look the module up by name.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    function = getattr(module, name, None)
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         nearest = get_close_matches(name, public, n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(public) or 'none'}."
         raise AttributeError(f"there is no function {name!r} in it: {hint}")
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def describe(error: BaseException, path: str) -> str:

@@ -3,7 +3,7 @@
 import functools
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def _job(**changes: Any) -> Job:
         completion_ids=[[1], [2]],
         attempts=1,
     )
-    return job | changes  # type: ignore[return-value]
+    return cast(Job, job | changes)
 
 
 def test_the_form_is_told_by_parameter_names() -> None:
