@@ -1,4 +1,7 @@
-"""Completions as safetensors bytes: arrays as tensors, the rest as its string metadata."""
+"""Completions as safetensors bytes: arrays as tensors, the rest as JSON in one entry of the metadata.
+
+One entry, since safetensors writes several in any order: equal completions are equal bytes.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,9 +14,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from shared.contracts.completion import Completion, SampleId
+from shared.contracts.completion import Completion, FinishReason, SampleId
+from shared.contracts.wire import Wire
 
 HEADER_LENGTH_BYTES = 8
+METADATA = "__metadata__"
+FACTS = "completion"
 NOT_OURS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading a header that is somebody else's JSON may raise."""
 
@@ -22,52 +28,63 @@ class DamagedCompletion(Exception):
     """Stored bytes are not a completion."""
 
 
+class _Facts(Wire):
+    """What is known of a completion besides its tokens."""
+
+    row_uid: str
+    sample: int
+    prompt_num_tokens: int
+    segments: tuple[int, ...]
+    finish_reason: FinishReason
+    policy_version: int
+    weights_digest: str
+    instance: str
+    started_at: float
+    ended_at: float
+
+
 def encode_completion(completion: Completion) -> bytes:
     """One completion as bytes."""
+    facts = _Facts(
+        row_uid=completion.id.row_uid,
+        sample=completion.id.sample,
+        prompt_num_tokens=completion.prompt_num_tokens,
+        segments=completion.segments,
+        finish_reason=completion.finish_reason,
+        policy_version=completion.policy_version,
+        weights_digest=completion.weights_digest,
+        instance=completion.instance,
+        started_at=completion.started_at,
+        ended_at=completion.ended_at,
+    )
     return save(
         {
             "token_ids": np.ascontiguousarray(completion.token_ids, dtype=np.int32),
             "rollout_logprobs": np.ascontiguousarray(completion.rollout_logprobs, dtype=np.float32),
             "loss_mask": np.ascontiguousarray(completion.loss_mask, dtype=np.bool_),
         },
-        metadata={
-            "id": str(completion.id),
-            "prompt_num_tokens": str(completion.prompt_num_tokens),
-            "segments": json.dumps(completion.segments),
-            "finish_reason": completion.finish_reason,
-            "policy_version": str(completion.policy_version),
-            "weights_digest": completion.weights_digest,
-            "instance": completion.instance,
-            "started_at": repr(completion.started_at),
-            "ended_at": repr(completion.ended_at),
-        },
+        metadata={FACTS: facts.model_dump_json()},
     )
 
 
 def decode_completion(data: bytes) -> Completion:
     """Inverse of ``encode_completion``. Raises ``DamagedCompletion``."""
     with _damaged("completion"):
-        header = _metadata(data)
+        facts = _Facts.model_validate_json(_metadata(data)[FACTS])
         token_ids, rollout_logprobs, loss_mask = _vectors(data, token_ids="i4", rollout_logprobs="f4", loss_mask="b1")
-        segments = json.loads(header["segments"])
-        if not isinstance(segments, list) or not all(type(start) is int for start in segments):
-            raise ValueError("segments are no list of integers")
-        reason = header["finish_reason"]
-        if reason not in ("stop", "length"):
-            raise ValueError(f"finish reason {reason!r}")
         return Completion(
-            id=SampleId.parse(header["id"]),
-            prompt_num_tokens=int(header["prompt_num_tokens"]),
+            id=SampleId(facts.row_uid, facts.sample),
+            prompt_num_tokens=facts.prompt_num_tokens,
             token_ids=token_ids,
             rollout_logprobs=rollout_logprobs,
             loss_mask=loss_mask,
-            segments=tuple(segments),
-            finish_reason="stop" if reason == "stop" else "length",
-            policy_version=int(header["policy_version"]),
-            weights_digest=header["weights_digest"],
-            instance=header["instance"],
-            started_at=float(header["started_at"]),
-            ended_at=float(header["ended_at"]),
+            segments=facts.segments,
+            finish_reason=facts.finish_reason,
+            policy_version=facts.policy_version,
+            weights_digest=facts.weights_digest,
+            instance=facts.instance,
+            started_at=facts.started_at,
+            ended_at=facts.ended_at,
         )
 
 
@@ -99,16 +116,7 @@ def decode_partial(data: bytes) -> Partial:
 def _damaged(what: str) -> Iterator[None]:
     try:
         yield
-    # The tensors' header is somebody's JSON: any of these means that it is not ours.
-    except (
-        SafetensorError,
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (SafetensorError, *NOT_OURS) as error:
         raise DamagedCompletion(f"not a stored {what}: {error}") from error
 
 
@@ -123,7 +131,8 @@ def _vectors(data: bytes, **dtypes: str) -> list[NDArray[Any]]:
 
 
 def _metadata(data: bytes) -> dict[str, str]:
+    """The metadata entries, which the library reads from files only."""
     length = int.from_bytes(data[:HEADER_LENGTH_BYTES], "little")
     header = json.loads(data[HEADER_LENGTH_BYTES : HEADER_LENGTH_BYTES + length])
-    metadata: dict[str, str] = header["__metadata__"]
+    metadata: dict[str, str] = header[METADATA]
     return metadata
