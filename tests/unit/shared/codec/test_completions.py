@@ -1,0 +1,185 @@
+"""Completions as bytes: what goes in comes out, and what is not a completion is told."""
+
+import json
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from safetensors.numpy import save
+
+from shared.codec.completions import (
+    DamagedCompletion,
+    decode_completion,
+    decode_partial,
+    encode_completion,
+    encode_partial,
+)
+from shared.contracts.completion import Completion, SampleId
+
+TEXT = st.text(max_size=20)
+TIMES = st.floats(min_value=0, max_value=2e9)
+
+
+@st.composite
+def completions(draw: st.DrawFn) -> Completion:
+    num_tokens = draw(st.integers(0, 30))
+    return Completion(
+        id=SampleId(draw(TEXT), draw(st.integers(0, 10**6))),
+        prompt_num_tokens=draw(st.integers(1, 10**6)),
+        token_ids=draw(arrays(np.int32, num_tokens)),
+        rollout_logprobs=draw(arrays(np.float32, num_tokens)),
+        loss_mask=draw(arrays(np.bool_, num_tokens)),
+        segments=tuple(draw(st.lists(st.integers(0, 30), min_size=1, max_size=4))),
+        finish_reason=draw(st.sampled_from(["stop", "length"])),
+        policy_version=draw(st.integers(0, 10**9)),
+        weights_digest=draw(TEXT),
+        instance=draw(TEXT),
+        started_at=draw(TIMES),
+        ended_at=draw(TIMES),
+    )
+
+
+EXAMPLE = Completion(
+    id=SampleId("row:7", 3),
+    prompt_num_tokens=5,
+    token_ids=np.array([1, 2, 3], np.int32),
+    rollout_logprobs=np.array([-0.5, -1.5, 0.0], np.float32),
+    loss_mask=np.array([True, True, False]),
+    segments=(0, 2),
+    finish_reason="length",
+    policy_version=4,
+    weights_digest="d",
+    instance="i",
+    started_at=1.25,
+    ended_at=2.5,
+)
+
+
+def assert_same(one: Completion, other: Completion) -> None:
+    for field in fields(Completion):
+        left, right = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(left, np.ndarray):
+            assert left.dtype == right.dtype
+            assert left.tobytes() == right.tobytes()
+        else:
+            assert left == right, field.name
+
+
+@given(completions())
+def test_a_completion_comes_back_as_it_was(completion: Completion) -> None:
+    assert_same(decode_completion(encode_completion(completion)), completion)
+
+
+def test_arrays_in_another_layout_or_width_are_stored_by_value() -> None:
+    wide = np.arange(6, dtype=np.int64)[::2]
+    stored = decode_completion(encode_completion(replace(EXAMPLE, token_ids=wide)))  # type: ignore[arg-type]
+    assert_same(stored, replace(EXAMPLE, token_ids=np.array([0, 2, 4], np.int32)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats(width=32, allow_nan=False)), max_size=20))
+def test_an_unfinished_completion_comes_back_as_it_was(tokens: list[tuple[int, float]]) -> None:
+    partial = decode_partial(encode_partial([id for id, _ in tokens], [logprob for _, logprob in tokens]))
+    assert [*zip(partial.token_ids.tolist(), partial.rollout_logprobs.tolist(), strict=True)] == tokens
+    assert partial.token_ids.dtype == np.int32
+    assert partial.rollout_logprobs.dtype == np.float32
+
+
+@given(st.binary(max_size=300))
+def test_other_bytes_are_no_completion(data: bytes) -> None:
+    for decode in (decode_completion, decode_partial):
+        with pytest.raises(DamagedCompletion):
+            decode(data)
+
+
+@given(st.integers(0, 10**6), st.binary(max_size=8), st.integers(0, 8))
+def test_damage_is_told_or_harmless_but_nothing_else_is_raised(at: int, inserted: bytes, num_removed: int) -> None:
+    for encoded, decode in (
+        (encode_completion(EXAMPLE), decode_completion),
+        (encode_partial([1, 2, 3], [-0.5, -1.0, -1.5]), decode_partial),
+    ):
+        at %= len(encoded)
+        try:
+            decode(encoded[:at] + inserted + encoded[at + num_removed :])
+        except DamagedCompletion:
+            continue
+
+
+@given(st.integers(0, 10**6))
+def test_a_completion_that_was_cut_short_is_damaged(num_bytes: int) -> None:
+    for encoded, decode in (
+        (encode_completion(EXAMPLE), decode_completion),
+        (encode_partial([1, 2, 3], [-0.5, -1.0, -1.5]), decode_partial),
+    ):
+        with pytest.raises(DamagedCompletion):
+            decode(encoded[: num_bytes % len(encoded)])
+
+
+def header(encoded: bytes) -> dict[str, dict[str, str]]:
+    length = int.from_bytes(encoded[:8], "little")
+    parsed: dict[str, dict[str, str]] = json.loads(encoded[8 : 8 + length])
+    return parsed
+
+
+def with_facts(**changes: object) -> bytes:
+    """The example with some of its facts changed, or left out (``...``)."""
+    encoded = encode_completion(EXAMPLE)
+    parsed = header(encoded)
+    facts = json.loads(parsed["__metadata__"]["completion"]) | changes
+    parsed["__metadata__"]["completion"] = json.dumps({k: v for k, v in facts.items() if v is not ...})
+    text = json.dumps(parsed).encode()
+    length = int.from_bytes(encoded[:8], "little")
+    return len(text).to_bytes(8, "little") + text + encoded[8 + length :]
+
+
+def test_unchanged_facts_still_decode() -> None:
+    assert_same(decode_completion(with_facts()), EXAMPLE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"finish_reason": "abort"},
+        {"finish_reason": ...},
+        {"row_uid": 3},
+        {"sample": "x"},
+        {"segments": 3},
+        {"segments": [0.5]},
+        {"segments": {"0": 1}},
+        {"segments": "[" * 100_000},
+        {"policy_version": 1.5},
+        {"policy_version": "9" * 5000},
+        {"started_at": "soon"},
+        {"weights_digest": ...},
+        {"unknown": 1},
+    ],
+)
+def test_facts_of_another_form_are_damage(change: dict[str, object]) -> None:
+    with pytest.raises(DamagedCompletion):
+        decode_completion(with_facts(**change))
+
+
+def test_equal_completions_are_equal_bytes() -> None:
+    assert len({encode_completion(replace(EXAMPLE)) for _ in range(20)}) == 1
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {},
+        {"token_ids": np.zeros(2, np.int32)},
+        {"token_ids": np.zeros(2, np.int64), "rollout_logprobs": np.zeros(2, np.float32)},
+        {"token_ids": np.zeros(2, np.int32), "rollout_logprobs": np.zeros(2, np.float16)},
+        {"token_ids": np.zeros(2, np.int32), "rollout_logprobs": np.zeros(3, np.float32)},
+        {"token_ids": np.zeros((2, 1), np.int32), "rollout_logprobs": np.zeros((2, 1), np.float32)},
+        {"token_ids": np.zeros((), np.int32), "rollout_logprobs": np.zeros((), np.float32)},
+    ],
+)
+def test_tensors_of_another_form_are_damage(tensors: dict[str, np.ndarray]) -> None:
+    with pytest.raises(DamagedCompletion):
+        decode_partial(save(tensors))
+    whole = tensors | {"loss_mask": np.zeros(2, np.bool_)}
+    with pytest.raises(DamagedCompletion):
+        decode_completion(save(whole, metadata=header(encode_completion(EXAMPLE))["__metadata__"]))
