@@ -179,7 +179,9 @@ def test_no_reference_leaves_the_runs_prefix(id: str) -> None:
         BlobRef(id=id, num_bytes=1, sha256="0" * 64)
 
 
-@pytest.mark.parametrize("change", [{"sha256": "0" * 63}, {"sha256": "g" * 64}, {"sha256": "A" * 64}, {"num_bytes": -1}])
+@pytest.mark.parametrize(
+    "change", [{"sha256": "0" * 63}, {"sha256": "g" * 64}, {"sha256": "A" * 64}, {"num_bytes": -1}]
+)
 def test_a_reference_needs_a_size_and_a_digest(change: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         BlobRef.model_validate({"id": "run/000000/w", "num_bytes": 1, "sha256": "0" * 64, **change})
