@@ -1,0 +1,142 @@
+"""The ``rlhfless`` command. What a command needs is imported when it runs, so that the rest starts at once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="rlhfless",
+    help="Serverless, synchronous RLHF: start a local stack, start runs, watch them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+
+
+@app.callback()
+def connect(
+    context: typer.Context,
+    url: Annotated[
+        str | None, typer.Option(help="Address of the controller; RLHFLESS_URL, else the one that 'up' started.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Its token; RLHFLESS_TOKEN or RLHFLESS_TOKEN_FILE keep it out of sight.")
+    ] = None,
+) -> None:
+    """Keep what was said about the controller for the command that follows."""
+    context.obj = (url, token)
+
+
+@app.command()
+def up(verbose: Annotated[bool, typer.Option("--verbose", help="Log more than warnings.")] = False) -> None:
+    """Run Redis, the functions and the controller on this machine, in the foreground."""
+    from controller.cli.up import serve
+
+    raise typer.Exit(serve(verbose=verbose))
+
+
+@app.command()
+def train(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="The run's config.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[a.b=c]...", help="Values on top of it.", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, print the whole config.")] = False,
+    follow: Annotated[bool, typer.Option("--follow/--detach", help="Show the progress until the run ends.")] = True,
+    as_json: AsJson = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Name of this request: the same one again returns the same run.")
+    ] = None,
+) -> None:
+    """Start a run."""
+    from controller.cli import train_command
+    from controller.cli.session import execute
+
+    config = train_command.read_config(file, overrides or [])
+    if dry_run:
+        execute(context, lambda client: train_command.check(client, config, as_json=as_json))
+    else:
+        options = train_command.Options(follow=follow, as_json=as_json, idempotency_key=idempotency_key)
+        execute(context, lambda client: train_command.start(client, config, options))
+
+
+@app.command()
+def runs(
+    context: typer.Context,
+    state: Annotated[list[str] | None, typer.Option(help="Only runs in this state; may be repeated.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the newest.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs, the newest first."""
+    from controller.cli import run_commands
+    from controller.cli.session import execute
+
+    execute(context, lambda client: run_commands.list_runs(client, state or [], limit, as_json=as_json))
+
+
+@app.command()
+def show(context: typer.Context, run: Run, as_json: AsJson = False) -> None:
+    """Show what a run is, has come to and has cost."""
+    from controller.cli import run_commands
+    from controller.cli.session import execute
+
+    execute(context, lambda client: run_commands.show(client, run, as_json=as_json))
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    run: Run,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+) -> None:
+    """Print what happened in a run."""
+    from controller.cli import run_commands
+    from controller.cli.session import execute
+
+    execute(context, lambda client: run_commands.logs(client, run, follow=follow))
+
+
+@app.command()
+def cancel(context: typer.Context, run: Run, as_json: AsJson = False) -> None:
+    """End a run. It can be resumed."""
+    from controller.cli import run_commands
+    from controller.cli.session import execute
+
+    execute(context, lambda client: run_commands.cancel(client, run, as_json=as_json))
+
+
+@app.command()
+def resume(context: typer.Context, run: Run, as_json: AsJson = False) -> None:
+    """Queue an ended run again: it goes on where it stood."""
+    from controller.cli import run_commands
+    from controller.cli.session import execute
+
+    execute(context, lambda client: run_commands.resume(client, run, as_json=as_json))
+
+
+@app.command()
+def delete(context: typer.Context, run: Run) -> None:
+    """Delete an ended run's record and data. Its checkpoints on disk stay."""
+    from controller.cli import run_commands
+    from controller.cli.session import execute
+
+    execute(context, lambda client: run_commands.delete(client, run))
+
+
+@app.command()
+def functions(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the functions and their replicas."""
+    from controller.cli import run_commands
+    from controller.cli.session import execute
+
+    execute(context, lambda client: run_commands.list_functions(client, as_json=as_json))
+
+
+def main() -> None:
+    """Entry point of the command."""
+    app()

@@ -1,0 +1,86 @@
+"""One command against one controller: its errors become one line and an exit code."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from controller.cli.client import ControllerClient, Refused, Unreachable
+from controller.cli.settings import ConnectionInvalid, NoController, find_controller
+from controller.cli.tables import problem_table
+from controller.cli.text import printable
+from controller.runs.config.problems import ConfigInvalid
+
+UNPROCESSABLE = 422
+
+
+class ExitCode(IntEnum):
+    """What the command's exit status means."""
+
+    OK = 0
+    FAILURE = 1
+    """The controller refused, or the run did not succeed."""
+    USAGE = 2
+    """The command or the config is wrong."""
+    UNREACHABLE = 3
+    """No controller answers."""
+    INTERRUPTED = 130
+
+
+Action = Callable[[ControllerClient], Awaitable[ExitCode]]
+
+
+def execute(context: typer.Context, action: Action) -> NoReturn:
+    """Run the action against the controller that the command's options name, and exit with what it returns."""
+    url, token = context.obj
+    try:
+        code = asyncio.run(_with_client(url, token, action))
+    except ConnectionInvalid as error:
+        code = fail(str(error), ExitCode.USAGE)
+    except (NoController, Unreachable) as error:
+        code = fail(str(error), ExitCode.UNREACHABLE)
+    except ConfigInvalid as error:
+        code = fail_config(error)
+    except Refused as error:
+        code = fail(str(error), ExitCode.USAGE if error.status == UNPROCESSABLE else ExitCode.FAILURE)
+        if error.problems:
+            error_console().print(problem_table(error.problems))
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    raise typer.Exit(code)
+
+
+def fail(message: str, code: ExitCode) -> ExitCode:
+    """Say what went wrong, in one line; returns the code."""
+    error_console().print(Text.assemble(("error: ", "bold red"), printable(message)), soft_wrap=True)
+    return code
+
+
+def fail_config(error: ConfigInvalid) -> ExitCode:
+    """Say what is wrong with a config that was not even sent."""
+    code = fail("the config cannot be used; nothing was started", ExitCode.USAGE)
+    rows = [
+        {"field": problem.field, "reason": problem.reason, "suggestion": problem.suggestion}
+        for problem in error.problems
+    ]
+    error_console().print(problem_table(rows))
+    return code
+
+
+def error_console() -> Console:
+    """Standard error, for what is not the command's result."""
+    return Console(stderr=True, highlight=False)
+
+
+def result_console() -> Console:
+    """Standard output."""
+    return Console(highlight=False)
+
+
+async def _with_client(url: str | None, token: str | None, action: Action) -> ExitCode:
+    async with ControllerClient(find_controller(url=url, token=token)) as client:
+        return await action(client)
