@@ -138,22 +138,22 @@ class RedisServer:
         self._unlock()
 
     async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
+        now = asyncio.get_running_loop().time
         restarted_at: deque[float] = deque(maxlen=MAX_RESTARTS)
+        trouble = ""
         while True:
-            assert self._process is not None
-            status = await self._process.wait()
-            if len(restarted_at) == MAX_RESTARTS and loop.time() - restarted_at[0] < RESTART_WINDOW_S:
-                raise RedisServerError(
-                    f"Redis ended {MAX_RESTARTS + 1} times in a minute, the last time with status {status}: "
-                    f"{self._last_words()}"
-                )
-            restarted_at.append(loop.time())
+            if self._process is not None:
+                trouble = f"status {await self._process.wait()}: {self._last_words()}"
+            if len(restarted_at) == MAX_RESTARTS and now() - restarted_at[0] < RESTART_WINDOW_S:
+                raise RedisServerError(f"Redis ended {MAX_RESTARTS + 1} times in a minute, the last with {trouble}")
+            restarted_at.append(now())
             try:
                 await self._launch()
             except _PortTaken:
                 # Clients know the old port, so another one is no help.
                 raise RedisServerError(f"Redis ended and its port {self._port} was taken meanwhile") from None
+            except RedisServerError as error:
+                trouble = str(error)
 
     async def _launch(self) -> None:
         """Run the process until it answers. Raises ``_PortTaken`` or ``RedisServerError``."""
@@ -236,7 +236,7 @@ class RedisServer:
 
     def _last_words(self) -> str:
         log = self._log.read_bytes()[self._log_read_from :] if self._log.exists() else b""
-        return " / ".join(log.decode(errors="replace").splitlines()[-4:]) or "it left no log"
+        return " / ".join(log.decode(errors="replace").splitlines()[-3:]) or "it left no log"
 
 
 def find_server() -> Path:

@@ -37,7 +37,7 @@ ROWS = ("row-0", "row-1")
 
 
 def call(stage: Stage, inputs: Wire, *, purpose: Purpose = Purpose.TRAIN, policy: PolicyRef | None = POLICY) -> Wire:
-    return StageCall[type(inputs)](  # type: ignore[misc]  # the inputs' type is a value here
+    return StageCall[type(inputs)](
         key=CallKey(run="run-1", purpose=purpose, step=3, round=1, stage=stage, shard=2, segment=1),
         attempt=2,
         fence=7,
@@ -50,7 +50,7 @@ def call(stage: Stage, inputs: Wire, *, purpose: Purpose = Purpose.TRAIN, policy
 
 
 def reply(stage: Stage, outputs: Wire, *, status: str = "done") -> Wire:
-    return StageReply[type(outputs)](  # type: ignore[misc]  # the outputs' type is a value here
+    return StageReply[type(outputs)](
         key=CallKey(run="run-1", purpose=Purpose.TRAIN, step=3, round=1, stage=stage, shard=2, segment=1),
         status=status,
         outputs=outputs,

@@ -67,4 +67,4 @@ def test_an_unknown_field_is_refused_wherever_it_stands(name: str) -> None:
 def test_messages_cannot_be_changed(name: str) -> None:
     example: Wire = EXAMPLES[name]
     with pytest.raises(ValidationError, match="frozen"):
-        example.key = None  # type: ignore[attr-defined]
+        example.key = None

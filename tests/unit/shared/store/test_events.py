@@ -16,7 +16,7 @@ async def append(world: World, *numbers: int, run: str = "run-1") -> None:
 
 
 async def numbers(world: World, after: str = "0", **options: float) -> list[int]:
-    events = await world.store.events.read("run-1", after=after, **options)  # type: ignore[arg-type]
+    events = await world.store.events.read("run-1", after=after, **options)
     return [event.data["n"] for event in events]
 
 

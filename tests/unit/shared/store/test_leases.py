@@ -53,7 +53,7 @@ async def lease(
 
 async def names(world: World, owner: str, **options: int | float) -> str:
     """Letters of the items that the worker is given."""
-    return letters((await lease(world, owner, **options)).items)  # type: ignore[arg-type]  # spread of keywords
+    return letters((await lease(world, owner, **options)).items)
 
 
 def letters(items: Sequence[LeasedItem]) -> str:

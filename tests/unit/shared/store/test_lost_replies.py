@@ -16,9 +16,7 @@ async def test_a_lease_whose_reply_was_lost_hands_out_the_same_items(lossy: Loss
     work = lossy.store.work
 
     async def lease(owner: str) -> tuple[LeasedItem, ...]:
-        lease = await work.lease(
-            BATCH, shard=0, owner=owner, fence=0, ttl_s=LONG_S, max_items=1, max_deliveries=3
-        )
+        lease = await work.lease(BATCH, shard=0, owner=owner, fence=0, ttl_s=LONG_S, max_items=1, max_deliveries=3)
         return lease.items
 
     await work.put_items(BATCH, fence=0, assigned=[], offered=ITEMS)

@@ -27,9 +27,9 @@ def kill(server: RedisServer) -> None:
 
 async def test_many_more_commands_than_connections_all_succeed(redis: RedisConnection) -> None:
     num_commands = 8 * MAX_CONNECTIONS
-    assert sorted(
-        await asyncio.gather(*(redis.command("INCR", "counter") for _ in range(num_commands)))
-    ) == list(range(1, num_commands + 1))
+    assert sorted(await asyncio.gather(*(redis.command("INCR", "counter") for _ in range(num_commands)))) == list(
+        range(1, num_commands + 1)
+    )
 
 
 async def test_replies_of_cancelled_commands_reach_nobody_else(redis: RedisConnection) -> None:
