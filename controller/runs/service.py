@@ -73,7 +73,7 @@ class RunService:
         """Queue a run, or return the one that the key stands for. Raises ``ConfigInvalid``, ``CallConflict``."""
         prepared = await self._prepare(document, overrides)
         config = resolved(prepared.config)
-        now = time.time()
+        now = self._platform.now()
         record = RunRecord(
             id=new_run_id(prepared.config.trainer.experiment_name, now),
             state=RunState.QUEUED,
@@ -127,7 +127,7 @@ class RunService:
             raise RunConflict(f"run {run} has {record.state} already: there is nothing to cancel")
         await self._store.runs.request_cancel(run)
         if await self._store.runs.transition(
-            run, to=RunState.CANCELLED, allowed=(RunState.QUEUED,), info={"finished_at": time.time()}
+            run, to=RunState.CANCELLED, allowed=(RunState.QUEUED,), info={"finished_at": self._platform.now()}
         ):
             await self._store.events.append(run, "state", {"state": RunState.CANCELLED})
         self._supervisor.wake()

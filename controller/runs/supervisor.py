@@ -9,12 +9,11 @@ import contextlib
 import logging
 import os
 import socket
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from controller.platforms.base import Platform
+from controller.platforms.base import FunctionUnknown, Platform
 from controller.runs.config.load import load_config
 from controller.runs.config.problems import ConfigInvalid
 from controller.runs.context import RunContext
@@ -26,7 +25,7 @@ from controller.runs.stage_client import StageClient
 from controller.runs.state import PENDING, RunState
 from controller.scheduling.plan import Resources
 from controller.settings import ControllerSettings
-from shared.contracts.errors import StageError, StoreUnavailable
+from shared.contracts.errors import StageError, StaleFence, StoreRefused, StoreUnavailable
 from shared.contracts.stage import Stage
 from shared.store.base import Owned, RunRecord, Store
 from shared.store.blobs import BlobStore
@@ -67,7 +66,7 @@ class Supervisor:
             try:
                 record = await self._next()
                 worked = record is not None and await self._take(record)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, StoreRefused) as error:
                 log.warning("waiting for the store: %s", error.message)
                 worked = False
             if not worked:
@@ -84,29 +83,41 @@ class Supervisor:
         owned = await self._store.runs.acquire(record.id, owner=self._owner, ttl_s=OWNER_TTL_S)
         if owned is None:
             return False
-        started = {"started_at": record.info.get("started_at") or time.time(), "error": None}
-        await self._change(record.id, owned, RunState.RUNNING, started)
+        try:
+            return await self._work_on(record, owned)
+        finally:
+            with contextlib.suppress(StoreUnavailable):
+                await self._store.runs.relinquish(record.id, owner=self._owner)
+
+    async def _work_on(self, record: RunRecord, owned: Owned) -> bool:
+        """Drive an owned run and note how it ended. False if it had ended before it was owned."""
+        started = {"started_at": record.info.get("started_at") or self._platform.now(), "error": None}
+        if not await self._change(record.id, owned, RunState.RUNNING, started):
+            return False
         drive = asyncio.create_task(self._drive(record, owned), name=f"run {record.id}")
         try:
             ended, info = await self._watch(record.id, owned, drive)
-            await self._free_replicas()
-            if ended is not None:
-                await self._change(record.id, owned, ended, {**info, "finished_at": time.time()})
         except asyncio.CancelledError:
             # This controller is told to end; whoever owns the run next goes on at its head.
             await _end(drive)
-            await self._change(record.id, owned, RunState.PAUSED, {})
+            with contextlib.suppress(StoreUnavailable):
+                await self._change(record.id, owned, RunState.PAUSED, {})
             raise
         finally:
+            # Before its replicas are freed: a call that goes on would ask for new ones.
             await _end(drive)
-            with contextlib.suppress(StoreUnavailable):
-                await self._store.runs.relinquish(record.id, owner=self._owner)
+        if ended is not None:
+            await self._free_replicas()
+            await self._change(record.id, owned, ended, {**info, "finished_at": self._platform.now()})
         return True
 
     async def _watch(
         self, run: str, owned: Owned, drive: asyncio.Task[None]
     ) -> tuple[RunState | None, Mapping[str, Any]]:
-        """Keep the ownership alive while the run is driven; how it ended."""
+        """Keep the ownership alive while the run is driven; how it ended, ``None`` if it was lost.
+
+        Raises ``StoreUnavailable`` where the run has to wait for the store: it is not to blame.
+        """
         cancelled = owned.cancel_requested
         while not drive.done() and not cancelled:
             self._wake.clear()
@@ -123,10 +134,12 @@ class Supervisor:
             return RunState.CANCELLED, {}
         try:
             drive.result()
-        except RunLost as error:
+        except (RunLost, StaleFence) as error:
             log.warning("%s", error)
             return None, {}
-        except (RunFailed, StageError, ConfigInvalid) as error:
+        except StoreUnavailable:
+            raise
+        except (RunFailed, StageError, ConfigInvalid, FunctionUnknown) as error:
             return RunState.FAILED, {"error": str(error)}
         except Exception as error:
             log.exception("run %s failed", run)
@@ -176,16 +189,19 @@ class Supervisor:
             emit=emit,
         )
 
-    async def _change(self, run: str, owned: Owned, state: RunState, info: Mapping[str, Any]) -> None:
+    async def _change(self, run: str, owned: Owned, state: RunState, info: Mapping[str, Any]) -> bool:
+        """Note the run's state; False if it has ended, or if another controller owns it now."""
         changed = await self._store.runs.transition(run, to=state, allowed=PENDING, info=info, fence=owned.fence)
         if changed:
             reason = {"reason": info["error"]} if info.get("error") else {}
             await self._store.events.append(run, "state", {"state": state, **reason})
+        return changed
 
     async def _free_replicas(self) -> None:
         """Nothing that does not compute may be held: the run is over or cancelled."""
         for stage in STAGES_IN_USE:
-            await self._platform.release(stage)
+            with contextlib.suppress(FunctionUnknown):
+                await self._platform.release(stage)
 
 
 def checkpoint_root(settings: ControllerSettings, prepared: Prepared, run: str) -> Path:
@@ -198,5 +214,6 @@ def checkpoint_root(settings: ControllerSettings, prepared: Prepared, run: str) 
 async def _end(task: asyncio.Task[None]) -> None:
     """Cancel the task and wait until it is over; its own failure was seen to elsewhere."""
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):
-        await task
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()
