@@ -5,8 +5,7 @@ state of its own: whoever owns the run reads the head and goes on.
 """
 
 import asyncio
-import contextlib
-import time
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -20,9 +19,12 @@ from controller.runs.manifest import Manifest
 from controller.runs.step import run_step
 from controller.runs.together import together
 from shared.contracts.call import BatchKey, CallKey
+from shared.contracts.errors import StoreUnavailable
 from shared.contracts.learner import InitInputs, LearnerInputs, LearnerOutputs
 from shared.contracts.stage import Purpose, Stage
 from shared.observability.metrics import REPLICA_SECONDS, STEP_SECONDS, STEPS
+
+log = logging.getLogger(__name__)
 
 WARM_UP_HOLD_S = 60.0
 """How long the first replicas are asked for before their first call: longer than any cold start seen."""
@@ -35,6 +37,8 @@ class RunLoop:
         self._run = run
         self._accounted_to = run.platform.now()
         self._cleaning: asyncio.Task[None] | None = None
+        self._cleaned_to: int | None = None
+        """The first step whose batch may still be stored; ``None`` before the head is known."""
 
     async def drive(self) -> Manifest:
         """Go on from the head until the run is complete. Raises ``RunFailed`` or ``RunLost``."""
@@ -42,20 +46,22 @@ class RunLoop:
         try:
             await self._warm_up()
             head = await self._load_head() or await self._initialise()
+            # The owner before may have ended between a step and its cleaning.
+            await self._clean_up(head)
             while True:
                 if self._evaluation_due(head, total):
                     head = await self._evaluate(head)
                 if self._checkpoint_due(head, total):
                     head = await self._checkpoint(head)
                 if head.step >= total:
+                    await self._settle_cleaning()
                     return head
                 await run.emit("progress", {"phase": "step", "step": head.step, "total_steps": total})
                 head = await self._step(head, total)
         finally:
             if self._cleaning is not None:
                 self._cleaning.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self._cleaning
+                await asyncio.wait({self._cleaning})
 
     async def _warm_up(self) -> None:
         """Ask for the first replicas now, so that they start at the same time and not one stage after another."""
@@ -98,7 +104,7 @@ class RunLoop:
         ledger = await self._ledger(Purpose.TRAIN)
         line = {"kind": "step", "step": head.step, "metrics": metrics, "ledger": ledger}
         await self._advance(head, outcome.manifest, line)
-        await self._clean_up(head, outcome.manifest)
+        await self._clean_up(outcome.manifest)
         await run.emit("step", line | {"total_steps": total, "replicas": await self._num_replicas()})
         STEPS.inc()
         STEP_SECONDS.observe(metrics["timing_s/step"])
@@ -149,22 +155,32 @@ class RunLoop:
             fence=run.fence,
             expected=None if head is None else head.model_dump_json().encode(),
             manifest=new.model_dump_json().encode(),
-            history={**line, "time": time.time()},
+            history={**line, "time": run.platform.now()},
         )
         if not moved:
             raise RunLost(f"run {run.run} was moved on by another owner")
 
-    async def _clean_up(self, head: Manifest, new: Manifest) -> None:
-        """Delete what the finished step no longer needs, while the next one is under way."""
+    async def _clean_up(self, head: Manifest) -> None:
+        """Delete what no step from the head on needs, while the next one is under way."""
+        await self._settle_cleaning()
+        self._cleaning = asyncio.create_task(self._clean(head), name=f"clean up to step {head.step}")
+
+    async def _settle_cleaning(self) -> None:
         if self._cleaning is not None:
             await self._cleaning
 
-        async def clean() -> None:
-            run = self._run
-            await run.store.work.sweep(BatchKey(run=run.run, purpose=Purpose.TRAIN, step=head.step))
-            await run.blobs.purge(run.run, before_step=new.step, keep=new.kept_blobs())
-
-        self._cleaning = asyncio.create_task(clean(), name=f"clean step {head.step}")
+    async def _clean(self, head: Manifest) -> None:
+        run = self._run
+        first = max(0, head.step - 1) if self._cleaned_to is None else self._cleaned_to
+        self._cleaned_to = first
+        try:
+            for step in range(first, head.step):
+                await run.store.work.sweep(BatchKey(run=run.run, purpose=Purpose.TRAIN, step=step))
+                self._cleaned_to = step + 1
+            await run.blobs.purge(run.run, before_step=head.step, keep=head.kept_blobs())
+        except StoreUnavailable as error:
+            # Nothing waits for it, and the next cleaning takes up what is left.
+            log.warning("run %s: could not clean up after step %d: %s", run.run, head.step - 1, error.message)
 
     async def _ledger(self, purpose: str) -> dict[str, dict[str, Any]]:
         """Cost since the last time that it was asked, by function; the windows tile the run."""
