@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from controller.platforms.base import FunctionUnknown, FunctionUnreachable, Platform, PlatformReply
-from controller.runs.errors import ContractBroken, StageFailed, StageUnavailable
+from controller.runs.errors import ContractBroken, RunLost, StageFailed, StageUnavailable
 from shared.contracts.call import CallKey, StageCall, StageReply
-from shared.contracts.errors import Problem
+from shared.contracts.errors import Problem, StaleFence
 from shared.contracts.policy import PolicyRef
 from shared.contracts.wire import Wire
 
@@ -26,6 +26,8 @@ PLATFORM_STATUSES = frozenset({429, 502, 503, 504})
 BUSY = 425
 MAX_ATTEMPTS = 8
 """More than the deliveries after which a work item counts as poisoned, so that the item is blamed, not the stage."""
+BUSY_WAIT_S = 0.5
+MAX_BUSY_WAIT_S = 1.0
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5.0
 DEADLINE_MARGIN_S = 30.0
@@ -74,8 +76,9 @@ class StageClient:
     async def call(
         self, key: CallKey, inputs: Wire, outputs: type[OutT], *, policy: PolicyRef | None, threads: int = 1
     ) -> StageReply[OutT]:
-        """The stage's reply. Raises ``StageFailed``, ``StageUnavailable`` or ``ContractBroken``."""
+        """The stage's reply. Raises ``StageFailed``, ``StageUnavailable``, ``ContractBroken`` or ``RunLost``."""
         attempt, backoff_s, reason = 0, FIRST_BACKOFF_S, ""
+        busy_since: float | None = None
         while attempt < MAX_ATTEMPTS:
             sent_at = self._platform.now()
             call = StageCall[Any](
@@ -105,12 +108,18 @@ class StageClient:
                     return self._accept(call, answer, outputs, sent_at)
                 problem = parse_problem(answer)
                 if answer.status == BUSY:
-                    await self._platform.sleep(min(1.0, problem.retry_after_s or 0.5))
+                    # Whoever computes it has a deadline of its own, so a longer wait would wait for nothing.
+                    busy_since = sent_at if busy_since is None else busy_since
+                    if self._platform.now() - busy_since > self._timeout_s:
+                        raise StageUnavailable(f"{key.stage}: no result in {self._timeout_s:g} s: {problem.message}")
+                    await self._platform.sleep(min(MAX_BUSY_WAIT_S, problem.retry_after_s or BUSY_WAIT_S))
                     continue
+                if problem.code == StaleFence.code:
+                    raise RunLost(problem.message)
                 if answer.status not in PLATFORM_STATUSES and not problem.retryable:
                     raise StageFailed(key.stage, problem.code, problem.message)
                 reason = problem.message
-            attempt += 1
+            attempt, busy_since = attempt + 1, None
             await self._notify(f"{key}: attempt {attempt} of {MAX_ATTEMPTS} failed: {reason}")
             await self._platform.sleep(backoff_s)
             backoff_s = min(MAX_BACKOFF_S, 2 * backoff_s)
