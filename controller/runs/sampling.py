@@ -14,6 +14,10 @@ from shared.contracts.stage import Stage
 
 MAX_SEGMENTS = 10_000
 """A bound on what the deadline may cut one actor's work into; far beyond any real run."""
+MAX_PASSES = 8
+"""Passes over a batch; a second one is rare, and every further one takes another lost worker."""
+LOST_LEASE_S = 8.0
+"""Longer than a lost worker's lease on its items lasts."""
 
 
 async def publish_prompts(run: RunContext, batch: BatchKey, prompts: Sequence[Prompt]) -> BlobRef:
@@ -35,22 +39,30 @@ async def sample_batch(
         run_seed=run.config.trainer.seed,
         max_num_sequences=run.config.rollout.max_num_seqs,
     )
-    await together(
-        *(_work(run, batch, shard, inputs, policy, plan.rollout_threads) for shard in range(plan.num_actors))
-    )
     expected = sum(len(item.samples) for item in items)
-    found = await run.store.work.num_samples(batch)
-    if found != expected:
-        raise StageUnavailable(f"rollout ended with {found} of {expected} completions: resume the run")
+    segments = [0] * plan.num_actors
+    for _ in range(MAX_PASSES):
+        segments = await together(
+            *(
+                _work(run, batch, shard, segment, inputs, policy, plan.rollout_threads)
+                for shard, segment in enumerate(segments)
+            )
+        )
+        found = await run.store.work.num_samples(batch)
+        if found == expected:
+            return
+        # The last worker left while a lost one's lease still kept its items from everybody.
+        await run.platform.sleep(LOST_LEASE_S)
+    raise StageUnavailable(f"rollout ended with {found} of {expected} completions: resume the run")
 
 
 async def _work(
-    run: RunContext, batch: BatchKey, shard: int, inputs: RolloutInputs, policy: PolicyRef, threads: int
-) -> None:
-    """One actor's calls: as many segments as its deadline cuts the work into."""
-    for segment in range(MAX_SEGMENTS):
+    run: RunContext, batch: BatchKey, shard: int, first: int, inputs: RolloutInputs, policy: PolicyRef, threads: int
+) -> int:
+    """One actor's calls: as many segments as its deadline cuts the work into. Returns the segment after the last."""
+    for segment in range(first, MAX_SEGMENTS):
         key = CallKey(**batch.model_dump(), stage=Stage.ROLLOUT, shard=shard, segment=segment)
         reply = await run.client.call(key, inputs, RolloutOutputs, policy=policy, threads=threads)
         if reply.status == "done":
-            return
+            return segment + 1
     raise StageUnavailable(f"rollout asked to be continued {MAX_SEGMENTS} times")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from controller.runs.config.to_wire import algorithm_config, optim_config, train_sampling
 from controller.runs.context import RunContext
+from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
 from controller.runs.sampling import publish_prompts, sample_batch
 from controller.runs.scoring import score_batch
@@ -85,7 +86,7 @@ async def update_policy(
     *,
     threads: int,
 ) -> StageReply[LearnerOutputs]:
-    """Ask the learner for version k+1."""
+    """Ask the learner for version k+1. Raises ``ContractBroken`` if it made another."""
     inputs = UpdateInputs(
         prompts=prompts,
         scores=scores,
@@ -95,10 +96,14 @@ async def update_policy(
         optim=optim_config(run.config, run.prepared.total_steps),
         algorithm=algorithm_config(run.config),
     )
-    return await run.client.call(
+    reply = await run.client.call(
         CallKey(**batch.model_dump(), stage=Stage.LEARNER),
         LearnerInputs(operation=inputs),
         LearnerOutputs,
         policy=head.policy,
         threads=threads,
     )
+    made = reply.outputs.policy.version
+    if made != head.policy.version + 1:
+        raise ContractBroken(f"learner made version {made} of version {head.policy.version}: swap its image")
+    return reply
