@@ -37,7 +37,7 @@ def local_stack(state_dir: Path, settings: Mapping[str, str] | None = None) -> I
     with log.open("wb") as output:
         # A session of its own: Ctrl-C in the terminal reaches this process, which then ends the stack in order.
         process = subprocess.Popen(
-            [sys.executable, "-m", "controller.cli.main", "up"],
+            [sys.executable, "-m", "controller.cli", "up"],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,

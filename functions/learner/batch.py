@@ -16,9 +16,7 @@ from shared.service.handler import CallContext
 NAMED_IN_MESSAGE = 3
 
 
-async def read_batch(
-    batch: BatchKey, inputs: UpdateInputs, policy: PolicyRef, context: CallContext
-) -> list[TrainRow]:
+async def read_batch(batch: BatchKey, inputs: UpdateInputs, policy: PolicyRef, context: CallContext) -> list[TrainRow]:
     """The rows of the batch, sorted by (row, sample), so that the order of arrival cannot matter.
 
     Rows whose group was dropped are left out. Raises ``InvalidInput`` for a completion without its score,
