@@ -54,6 +54,7 @@ class RunLoop:
                 if self._checkpoint_due(head, total):
                     head = await self._checkpoint(head)
                 if head.step >= total:
+                    await self._clean_up(head)
                     await self._settle_cleaning()
                     return head
                 await run.emit("progress", {"phase": "step", "step": head.step, "total_steps": total})

@@ -1,0 +1,74 @@
+"""A learner in virtual time: the next weights are a hash of the weights before, the completions and their scores."""
+
+import asyncio
+import hashlib
+from typing import ClassVar
+
+from shared.contracts.call import CallKey, StageCall
+from shared.contracts.completion import SampleId
+from shared.contracts.errors import InvalidInput
+from shared.contracts.learner import InitInputs, LearnerInputs, LearnerOutputs, UpdateInputs
+from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
+from shared.contracts.stage import Stage
+from shared.service.handler import CallContext, Outcome
+from tests.fakes.batches import read_completions, read_prompts
+
+
+class FakeLearner:
+    """Makes weights that are a hash of the weights before, the completions and their scores."""
+
+    stage: ClassVar[Stage] = Stage.LEARNER
+    exclusive: ClassVar[bool] = True
+    inputs = LearnerInputs
+    outputs = LearnerOutputs
+
+    def __init__(self, duration_s: float) -> None:
+        self._duration_s = duration_s
+        self.trained: dict[int, dict[SampleId, tuple[int, ...]]] = {}
+        """Step → the completions that it was trained on."""
+
+    async def handle(self, call: StageCall[LearnerInputs], context: CallContext) -> Outcome[LearnerOutputs]:
+        """Publish version 0, or the version after the call's."""
+        await asyncio.sleep(self._duration_s)
+        context.watch.compute_s += self._duration_s
+        match call.inputs.operation:
+            case InitInputs(model=model):
+                policy, state = await self._publish(call.key, model, 0, b"init", context)
+                return Outcome(outputs=LearnerOutputs(policy=policy, state=None, num_updates=0))
+            case UpdateInputs() as update:
+                policy, state = await self._update(call, update, context)
+        return Outcome(
+            outputs=LearnerOutputs(policy=policy, state=state, num_updates=1),
+            metrics={"actor/loss": 1.0},
+            policy_version=policy.version - 1,
+            weights_digest=call.policy.digest if call.policy else None,
+        )
+
+    async def _update(
+        self, call: StageCall[LearnerInputs], update: UpdateInputs, context: CallContext
+    ) -> tuple[PolicyRef, BlobRef]:
+        before = call.policy
+        assert before is not None
+        prompts = await read_prompts(context.blobs, update.prompts)
+        completions = await read_completions(call.key, list(prompts), update.num_samples, context)
+        for id, completion in completions.items():
+            if completion.weights_digest != before.digest:
+                raise InvalidInput(f"{id} was sampled with {completion.weights_digest}, not with {before.digest}")
+        tokens = {id: tuple(completion.token_ids.tolist()) for id, completion in completions.items()}
+        known = self.trained.setdefault(call.key.step, tokens)
+        assert known == tokens, f"step {call.key.step} was trained on other completions before"
+        scores = b"".join([await context.blobs.get(ref) for ref in update.scores])
+        state = await context.blobs.get(update.state) if update.state is not None else b""
+        made_of = f"{before.digest} {sorted(tokens.items())} {hashlib.sha256(scores + state).hexdigest()}".encode()
+        return await self._publish(call.key, before.model, before.version + 1, made_of, context)
+
+    async def _publish(
+        self, key: CallKey, model: ModelRef, version: int, made_of: bytes, context: CallContext
+    ) -> tuple[PolicyRef, BlobRef]:
+        digest = hashlib.sha256(made_of).digest()
+        weights = await context.blobs.put(key.run, version, "weights", b"weights" + digest)
+        state = await context.blobs.put(key.run, version, "state", b"state" + digest)
+        return PolicyRef(version=version, model=model, weights=weights), state
+
+    async def close(self) -> None:
+        """Nothing is held."""
