@@ -4,8 +4,9 @@ Pure. A replica is cold from its scheduling until it is ready, busy while it wor
 to end, and idle in between. The parts of a replica add up to its life in the window.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import add
 
 from controller.platforms.base import ReplicaLife
 from controller.runs.stage_client import CallRecord
@@ -36,20 +37,21 @@ class StageCost:
     gpu_seconds: float = 0.0
     usd: float = 0.0
     num_replicas: int = 0
-    """Replicas that lived in the window."""
+    """Replicas that lived in the window; of several windows, the most in one."""
     num_inferred: int = 0
     """Of these, replicas with a time that was inferred, not observed."""
 
     def __add__(self, other: "StageCost") -> "StageCost":
-        ours, theirs = asdict(self), asdict(other)
-        total = {name: ours[name] + theirs[name] for name in ours}
-        total["num_replicas"] = max(self.num_replicas, other.num_replicas)
-        total["num_inferred"] = max(self.num_inferred, other.num_inferred)
-        return StageCost(**total)
+        """Cost of two windows."""
+        return _sum(self, other, max)
+
+
+AMOUNTS = ("busy_s", "idle_s", "cold_s", "draining_s", "cpu_seconds", "gpu_seconds", "usd")
+"""Fields of a cost that add up, whether over replicas or over windows."""
 
 
 def account(
-    lives: Iterable[ReplicaLife], calls: Sequence[CallRecord], *, start: float, end: float, price: Price
+    lives: Iterable[ReplicaLife], calls: Iterable[CallRecord], *, start: float, end: float, price: Price
 ) -> dict[str, StageCost]:
     """Cost of each function between two Unix times."""
     busy: dict[str, list[tuple[float, float]]] = {}
@@ -59,7 +61,7 @@ def account(
     for life in lives:
         cost = _replica_cost(life, busy.get(life.instance, []), start, end, price)
         if cost is not None:
-            costs[life.function] = _joined(costs.get(life.function, StageCost()), cost)
+            costs[life.function] = _sum(costs.get(life.function, StageCost()), cost, add)
     return costs
 
 
@@ -69,27 +71,25 @@ def add_ledgers(first: dict[str, StageCost], second: dict[str, StageCost]) -> di
 
 
 def _replica_cost(
-    life: ReplicaLife, calls: list[tuple[float, float]], start: float, end: float, price: Price
+    life: ReplicaLife, calls: Sequence[tuple[float, float]], start: float, end: float, price: Price
 ) -> StageCost | None:
     # A replica holds its resources from the moment that it has a place; a pending one holds nothing.
     if life.started_at is None:
         return None
-    ended = min(end, life.ended_at if life.ended_at is not None else end)
-    held_s = _overlap(life.started_at, ended, start, end)
-    if held_s <= 0:
+    began = max(life.started_at, start)
+    ended = min(end if life.ended_at is None else life.ended_at, end)
+    if ended <= began:
         return None
-    ready = life.ready_at if life.ready_at is not None else ended
-    draining = life.draining_at if life.draining_at is not None else ended
-    cold_s = _overlap(life.started_at, min(ready, ended), start, end)
-    serving_from, serving_to = max(ready, start), min(ended, end)
-    busy_s = _union(calls, serving_from, serving_to)
-    busy_before_drain_s = _union(calls, serving_from, min(draining, serving_to))
-    drain_s = _overlap(max(draining, ready), ended, start, end) - (busy_s - busy_before_drain_s)
+    # The phases in their order, within the window: what one loses to a wrong clock, its neighbour has.
+    ready = _between(began, life.ready_at, ended)
+    draining = _between(ready, life.draining_at, ended)
+    busy_serving_s, busy_draining_s = _union(calls, ready, draining), _union(calls, draining, ended)
+    held_s = ended - began
     return StageCost(
-        busy_s=busy_s,
-        cold_s=cold_s,
-        draining_s=max(0.0, drain_s),
-        idle_s=max(0.0, held_s - busy_s - cold_s - max(0.0, drain_s)),
+        busy_s=busy_serving_s + busy_draining_s,
+        idle_s=draining - ready - busy_serving_s,
+        cold_s=ready - began,
+        draining_s=ended - draining - busy_draining_s,
         cpu_seconds=held_s * life.num_cpus,
         gpu_seconds=held_s * life.num_gpus,
         usd=price.usd(held_s * life.num_cpus, held_s * life.num_gpus),
@@ -98,17 +98,18 @@ def _replica_cost(
     )
 
 
-def _joined(cost: StageCost, replica: StageCost) -> StageCost:
-    total = cost + replica
-    fields = asdict(total) | {
-        "num_replicas": cost.num_replicas + replica.num_replicas,
-        "num_inferred": cost.num_inferred + replica.num_inferred,
-    }
-    return StageCost(**fields)
+def _sum(first: StageCost, second: StageCost, count: Callable[[int, int], int]) -> StageCost:
+    """Both costs; ``count`` tells how many replicas they were."""
+    return StageCost(
+        num_replicas=count(first.num_replicas, second.num_replicas),
+        num_inferred=count(first.num_inferred, second.num_inferred),
+        **{name: getattr(first, name) + getattr(second, name) for name in AMOUNTS},
+    )
 
 
-def _overlap(first: float, last: float, start: float, end: float) -> float:
-    return max(0.0, min(last, end) - max(first, start))
+def _between(earliest: float, moment: float | None, latest: float) -> float:
+    """The moment, within bounds; one that has not come is at the end."""
+    return latest if moment is None else min(max(moment, earliest), latest)
 
 
 def _union(intervals: Iterable[tuple[float, float]], start: float, end: float) -> float:
