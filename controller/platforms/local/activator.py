@@ -49,7 +49,8 @@ class Activator(Generic[Replica]):
 
     def add(self, replica: Replica) -> None:
         """A replica is ready: it takes requests from now on."""
-        self._open.append(replica)
+        if replica not in self._open:
+            self._open.append(replica)
         self._in_flight.setdefault(replica, 0)
         self._hand_out()
 

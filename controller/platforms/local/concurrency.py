@@ -60,10 +60,14 @@ class BucketWindow:
     """
 
     def __init__(self, window_s: float) -> None:
-        self._size = max(1, math.ceil(window_s / BUCKET_S))
+        self._size = _num_buckets(window_s)
         self._sums: dict[int, float] = {}
         self._first_write = 0
         self._last_write: int | None = None
+
+    def resize(self, window_s: float) -> None:
+        """Look further back, or less far, at what has been recorded."""
+        self._size = _num_buckets(window_s)
 
     def record(self, now: float, value: float) -> None:
         """Add a report to the bucket of this second."""
@@ -84,3 +88,7 @@ class BucketWindow:
         num_buckets = min(self._last_write - self._first_write + 1, self._size - silent)
         total = sum(value for index, value in self._sums.items() if bucket - index < self._size)
         return round(total / num_buckets, 6)
+
+
+def _num_buckets(window_s: float) -> int:
+    return max(1, math.ceil(window_s / BUCKET_S))

@@ -27,8 +27,12 @@ class ForkedProcess:
         self._server = server
         self._name = name
         self.pid = pid
-        self.exit_status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._exit_status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    @property
+    def exit_status(self) -> asyncio.Future[int]:
         """Exit code, or minus the signal's number."""
+        return self._exit_status
 
     def terminate(self) -> None:
         """SIGTERM to the process, as a container's first process gets it."""
@@ -91,9 +95,7 @@ class ForkServerProcess:
         """Whether it still answers."""
         return not self._reading.done()
 
-    async def spawn(
-        self, name: str, *, argv: Sequence[str], env: Mapping[str, str], log: Path
-    ) -> ForkedProcess:
+    async def spawn(self, name: str, *, argv: Sequence[str], env: Mapping[str, str], log: Path) -> ForkedProcess:
         """Fork a replica; ``name`` must be unique. Raises ``ForkServerError``."""
         if not self.alive:
             raise ForkServerError("the fork server has ended; its log says why")

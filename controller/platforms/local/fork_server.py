@@ -1,7 +1,7 @@
 """Forks replicas from a process that has the slow imports behind it: ``python -m ...fork_server``.
 
 One server per Python environment. It imports what it is told to, then answers lines of JSON on an inherited
-socket. It has one thread, so that a fork copies a whole process. Standard library only: it runs in any environment.
+socket. It has one thread, so that a fork copies a whole process. Needs the standard library only.
 
 in:  {"spawn": ID, "argv": [...], "env": {...}, "log": PATH}    {"signal": ID, "number": 15, "group": false}
 out: {"preloaded": [...], "failed": {MODULE: WHY}, "num_threads": 1}
@@ -25,6 +25,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from controller.platforms.local.settings import replace_process_environment
 
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 65536
@@ -183,8 +185,7 @@ def become(job: Job) -> None:
         os.dup2(source, target)
     os.close(log)
     os.close(null)
-    os.environ.clear()
-    os.environ.update(job.env)
+    replace_process_environment(job.env)
     module = module_to_run(job.argv)
     if module is None:
         program = sys.executable if _is_python(job.argv[0]) else job.argv[0]

@@ -12,7 +12,7 @@ from controller.platforms.local.activator import Activator
 from controller.platforms.local.autoscaler import AutoscalerState, Observation, decide
 from controller.platforms.local.concurrency import BucketWindow, ConcurrencyReporter
 from controller.platforms.local.crash_backoff import CrashBackoff
-from controller.platforms.local.http_origin import HttpOrigin
+from controller.platforms.local.http_stream import BrokenStream, HttpStream
 from controller.platforms.local.launcher import Launcher
 from controller.platforms.local.manifest import FunctionManifest
 from controller.platforms.local.replica import Departure, Replica, ReplicaState
@@ -106,21 +106,41 @@ class Function:
         return [replica.life for replica in self._replicas.values()]
 
     @asynccontextmanager
-    async def admit(self) -> AsyncIterator[HttpOrigin]:
+    async def admit(self) -> AsyncIterator[HttpStream]:
         """Wait for a slot on a replica and hold it. Raises ``QueueFull`` or ``TurnedAway``."""
         reporter = self._reporter
         first_report = reporter.request_in(self._loop.time())
         try:
-            if first_report is not None:
-                self._record(first_report)
+            if first_report is not None or self._decision.desired == 0:
+                self._record(first_report or 1.0)
+            async with self._slot() as (replica, stream):
+                try:
+                    yield stream
+                except BrokenStream as error:
+                    if error.stream is stream:
+                        replica.suspect()
+                    raise
+                finally:
+                    replica.origin.give_back(stream)
+        finally:
+            reporter.request_out(self._loop.time())
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[tuple[Replica, HttpStream]]:
+        """A slot and a connection. A replica that cannot be reached has seen no request, so another gets it."""
+        while True:
             replica = await self._activator.acquire()
             try:
-                yield replica.origin
+                try:
+                    stream = await replica.origin.connect()
+                except OSError:
+                    replica.suspect()
+                    continue
+                yield replica, stream
+                return
             finally:
                 self._activator.release(replica)
                 replica.request_ended()
-        finally:
-            reporter.request_out(self._loop.time())
 
     def hold(self, stage: Stage, num_replicas: int, *, until: float) -> None:
         """Raise the minimum for a stage until a time; 0 withdraws it."""
@@ -154,8 +174,8 @@ class Function:
         self._revision, self._env = revision, env
         self._activator.container_concurrency = manifest.container_concurrency
         self._backoff = CrashBackoff()
-        self._stable_window = BucketWindow(manifest.scaling.window_s)
-        self._panic_window = BucketWindow(manifest.scaling.panic_window_s)
+        self._stable_window.resize(manifest.scaling.window_s)
+        self._panic_window.resize(manifest.scaling.panic_window_s)
         for replica in self._active():
             self._let_go(replica, "replaced by another revision")
         self.reconcile()
@@ -183,9 +203,7 @@ class Function:
         """Start or let go replicas until as many are active as decided, within the bounds."""
         if self._stopped:
             return
-        wanted = self.manifest.scaling.bounded(
-            self._decision.desired, raised_minimum=self._held(self._loop.time())
-        )
+        wanted = self.manifest.scaling.bounded(self._decision.desired, raised_minimum=self._held(self._loop.time()))
         active = self._active()
         for _ in range(len(active), wanted):
             instance = InstanceId(f"{self._revision.name}-{secrets.token_hex(4)}")
@@ -200,8 +218,8 @@ class Function:
         self._backoff = CrashBackoff()
         self._activator.add(replica)
 
-    def replica_leaving(self, replica: Replica) -> None:
-        """Give it no more requests."""
+    def replica_unavailable(self, replica: Replica) -> None:
+        """Give it no requests."""
         self._activator.remove(replica)
 
     def replica_ended(self, replica: Replica) -> None:
@@ -215,9 +233,7 @@ class Function:
                 "replica %s of %s: %s; see %s", replica.instance, self.manifest.name, replica.life.reason, log
             )
             if replica.life.ready_at is None:
-                self._backoff = self._backoff.after_failure(
-                    self._loop.time(), f"{replica.life.reason}; see {log}"
-                )
+                self._backoff = self._backoff.after_failure(self._loop.time(), f"{replica.life.reason}; see {log}")
         self._on_ended(replica.life)
 
     def num_in_flight(self, replica: Replica) -> int:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from controller.platforms.base import (
     FunctionState,
@@ -40,8 +41,14 @@ class LocalPlatform:
     ``start`` before use, ``stop`` after it (or ``async with``): no process outlives it, nor the controller's death.
     """
 
-    def __init__(self, settings: LocalSettings) -> None:
+    def __init__(
+        self,
+        settings: LocalSettings,
+        *,
+        read: Callable[[Path], Mapping[str, FunctionManifest]] = read_manifests,
+    ) -> None:
         self._settings = settings
+        self._read = read
         self._functions: dict[str, Function] = {}
         self._ended: deque[ReplicaLife] = deque(maxlen=settings.num_ended_lives)
         self._environments = PythonEnvironments(
@@ -62,7 +69,6 @@ class LocalPlatform:
         self._proxy_origin = HttpOrigin(settings.host, settings.port)
         self._port = settings.port
         self._background: list[asyncio.Task[None]] = []
-        self._stopped = False
 
     async def __aenter__(self) -> "LocalPlatform":
         await self.start()
@@ -103,7 +109,6 @@ class LocalPlatform:
 
     async def stop(self) -> None:
         """End all replicas, all fork servers and the proxy. Nothing starts any more."""
-        self._stopped = True
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -122,7 +127,7 @@ class LocalPlatform:
         Raises ``ManifestRefused``; then nothing has changed.
         """
         settings = self._settings
-        manifests = read_manifests(settings.manifests_dir)
+        manifests = self._read(settings.manifests_dir)
         environments = {
             name: function_environment(
                 manifest,

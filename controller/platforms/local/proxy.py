@@ -16,7 +16,7 @@ from typing import Protocol
 import h11
 
 from controller.platforms.local.activator import QueueFull, TurnedAway
-from controller.platforms.local.http_origin import HttpOrigin, receive_response
+from controller.platforms.local.http_origin import receive_response
 from controller.platforms.local.http_stream import READ_BYTES, BrokenStream, HttpStream, relay
 
 logger = logging.getLogger(__name__)
@@ -41,8 +41,8 @@ class Routed(Protocol):
         """Longest time to the first byte of the answer; 0: no limit of its own."""
         ...
 
-    def admit(self) -> AbstractAsyncContextManager[HttpOrigin]:
-        """Wait for a slot on a replica and hold it. Raises ``QueueFull`` or ``TurnedAway``."""
+    def admit(self) -> AbstractAsyncContextManager[HttpStream]:
+        """Wait for a slot on a replica and hold it, with a connection. Raises ``QueueFull`` or ``TurnedAway``."""
         ...
 
 
@@ -123,57 +123,45 @@ class Proxy:
         arrival = asyncio.get_running_loop().time()
         start_timeout_s = min(function.timeout_s, function.response_start_timeout_s or function.timeout_s)
         try:
-            async with asyncio.timeout_at(arrival + start_timeout_s) as limit, function.admit() as origin:
-                await _pass_on(client, request, route.target, origin, limit, arrival + function.timeout_s)
+            async with asyncio.timeout_at(arrival + start_timeout_s) as limit, function.admit() as replica:
+                await _pass_on(client, request, route.target, replica, limit, arrival + function.timeout_s)
         except QueueFull:
             await _answer_instead(client, 503, "pending request queue full")
         except TurnedAway:
             await _answer_instead(client, 503, "the function was released while the request waited")
         except TimeoutError:
             await _answer_instead(client, 504, "activator request timeout")
-        except _ReplicaFailed as error:
+        except BrokenStream as error:
+            if error.stream is client:
+                raise
             await _answer_instead(client, 502, f"the replica failed: {error}")
-
-
-class _ReplicaFailed(Exception):
-    """The replica cannot be reached, or ended the connection before its answer began."""
 
 
 async def _pass_on(
     client: HttpStream,
     request: h11.Request,
     target: bytes,
-    origin: HttpOrigin,
+    replica: HttpStream,
     limit: asyncio.Timeout,
     end: float,
 ) -> None:
-    """The request to the replica and its answer back. ``limit`` moves to ``end`` when the answer begins."""
+    """The request to the replica and its answer back. ``limit`` moves to ``end`` when the answer begins.
+
+    Raises ``BrokenStream`` with the side that broke off.
+    """
+    head = h11.Request(method=request.method, target=target, headers=_end_to_end(request.headers))
     try:
-        replica = await origin.connect()
-    except OSError as error:
-        raise _ReplicaFailed(str(error)) from error
-    try:
-        try:
-            await relay(
-                h11.Request(method=request.method, target=target, headers=_end_to_end(request.headers)),
-                client,
-                replica,
-            )
-        except BrokenStream as error:
-            if error.stream is client:
-                raise
-            # The replica may have answered early and stopped reading: its answer, or its lack, decides.
-        try:
-            response = await receive_response(replica)
-        except BrokenStream as error:
-            raise _ReplicaFailed(str(error)) from error
-        limit.reschedule(end)
-        head = h11.Response(
-            status_code=response.status_code, headers=_end_to_end(response.headers), reason=response.reason
-        )
-        await relay(head, replica, client)
-    finally:
-        origin.give_back(replica)
+        await relay(head, client, replica)
+    except BrokenStream as error:
+        if error.stream is client:
+            raise
+        # The replica may have answered early and stopped reading: its answer, or its lack, decides.
+    response = await receive_response(replica)
+    limit.reschedule(end)
+    answer = h11.Response(
+        status_code=response.status_code, headers=_end_to_end(response.headers), reason=response.reason
+    )
+    await relay(answer, replica, client)
 
 
 def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -189,9 +177,7 @@ async def _answer_instead(client: HttpStream, status: int, text: str) -> None:
     headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
     if not await _discard_body(client):
         headers.append(("connection", "close"))
-    await client.send(
-        h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()
-    )
+    await client.send(h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage())
 
 
 async def _answer_broken(client: HttpStream, error: BrokenStream) -> None:
@@ -200,9 +186,7 @@ async def _answer_broken(client: HttpStream, error: BrokenStream) -> None:
         body = f"{error}\n".encode()
         headers = [("content-length", str(len(body))), ("connection", "close")]
         with contextlib.suppress(BrokenStream):
-            await client.send(
-                h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()
-            )
+            await client.send(h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage())
     else:
         client.abort()
 
@@ -228,9 +212,7 @@ class _ClientProtocol(asyncio.StreamReaderProtocol):
     A caller that closes its sending side counts as gone, as with Go's server.
     """
 
-    def __init__(
-        self, begin: Callable[[asyncio.StreamReader, asyncio.StreamWriter], asyncio.Task[None]]
-    ) -> None:
+    def __init__(self, begin: Callable[[asyncio.StreamReader, asyncio.StreamWriter], asyncio.Task[None]]) -> None:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self._serving = begin(reader, writer)
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from controller.platforms.base import ReplicaLife
-from controller.platforms.local.fork_client import ForkedProcess, ForkServerError
+from controller.platforms.local.fork_client import ForkServerError
 from controller.platforms.local.http_origin import HttpOrigin
 from controller.platforms.local.manifest import FunctionManifest
 from controller.platforms.local.readiness import is_ready
@@ -55,6 +55,23 @@ class Departure:
         )
 
 
+class Process(Protocol):
+    """A replica's process."""
+
+    @property
+    def exit_status(self) -> asyncio.Future[int]:
+        """Exit code, or minus the signal's number."""
+        ...
+
+    def terminate(self) -> None:
+        """SIGTERM to the process."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL to the process and all it has started."""
+        ...
+
+
 class ReplicaOwner(Protocol):
     """Who is told about a replica's life."""
 
@@ -62,7 +79,7 @@ class ReplicaOwner(Protocol):
         """It takes requests from now on."""
         ...
 
-    def replica_leaving(self, replica: "Replica") -> None:
+    def replica_unavailable(self, replica: "Replica") -> None:
         """It takes no more requests."""
         ...
 
@@ -78,9 +95,7 @@ class ReplicaOwner(Protocol):
 class Replica:
     """One replica of a function, from the wish for it to its end."""
 
-    def __init__(
-        self, instance: InstanceId, manifest: FunctionManifest, revision: str, owner: ReplicaOwner
-    ) -> None:
+    def __init__(self, instance: InstanceId, manifest: FunctionManifest, revision: str, owner: ReplicaOwner) -> None:
         self.instance = instance
         self.manifest = manifest
         self._origin: HttpOrigin | None = None
@@ -97,6 +112,7 @@ class Replica:
         )
         self._owner = owner
         self._departure: Departure | None = None
+        self._suspect = False
         self._changed = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
 
@@ -122,7 +138,7 @@ class Replica:
         """Say why it cannot start yet."""
         self.life = replace(self.life, reason=reason)
 
-    def start(self, spawn: Callable[[], Awaitable[ForkedProcess]], origin: HttpOrigin) -> None:
+    def start(self, spawn: Callable[[], Awaitable[Process]], origin: HttpOrigin) -> None:
         """Fork its process, which will listen at ``origin``."""
         self._origin = origin
         self.life = replace(self.life, reason="")
@@ -138,11 +154,17 @@ class Replica:
             self._end(departure.reason, failed=False)
             return
         if first:
-            self._owner.replica_leaving(self)
+            self._owner.replica_unavailable(self)
         if self.life.started_at is None:
             self._living.cancel()  # there is no process yet
         elif first:
             self.life = replace(self.life, draining_at=time.time(), reason=departure.reason)
+        self._changed.set()
+
+    def suspect(self) -> None:
+        """It could not be reached: it takes no more requests until it answers its probe again."""
+        self._suspect = True
+        self._owner.replica_unavailable(self)
         self._changed.set()
 
     def request_ended(self) -> None:
@@ -155,7 +177,7 @@ class Replica:
         if self._living is not None:
             await asyncio.wait([self._living])
 
-    async def _live(self, spawn: Callable[[], Awaitable[ForkedProcess]], origin: HttpOrigin) -> None:
+    async def _live(self, spawn: Callable[[], Awaitable[Process]], origin: HttpOrigin) -> None:
         try:
             process = await spawn()
         except ForkServerError as error:
@@ -169,11 +191,12 @@ class Replica:
         process.exit_status.add_done_callback(lambda _: self._changed.set())
         self.life = replace(self.life, started_at=time.time())
         try:
-            if await self._become_ready(process, origin):
-                self.life = replace(self.life, ready_at=time.time())
+            while await self._become_ready(process, origin):
+                if self.life.ready_at is None:
+                    self.life = replace(self.life, ready_at=time.time())
                 self._owner.replica_ready(self)
-            while self._departure is None and not process.exit_status.done():
-                await self._wait_for_change()
+                while not self._suspect and self._departure is None and not process.exit_status.done():
+                    await self._wait_for_change()
             killed = await self._drain(process)
         finally:
             origin.close()
@@ -184,10 +207,11 @@ class Replica:
             reason = f"{self._departure.reason}{', killed' if killed else ''}"
             self._end(reason, failed=self._departure.failed)
 
-    async def _become_ready(self, process: ForkedProcess, origin: HttpOrigin) -> bool:
+    async def _become_ready(self, process: Process, origin: HttpOrigin) -> bool:
         """Probe until it is ready. False where it ended, has to go, or took too long (then it has to go)."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.manifest.progress_deadline_s
+        self._suspect = False
         while self._departure is None and not process.exit_status.done():
             if await is_ready(origin, self.manifest.readiness_path):
                 return self._departure is None
@@ -198,7 +222,7 @@ class Replica:
             await self._wait_for_change(_PROBE_EVERY_S)
         return False
 
-    async def _drain(self, process: ForkedProcess) -> bool:
+    async def _drain(self, process: Process) -> bool:
         """See it out if it has to go: quiet time, requests, SIGTERM, SIGKILL. True where it had to be killed."""
         loop = asyncio.get_running_loop()
         terminated = False

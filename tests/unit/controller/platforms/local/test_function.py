@@ -1,0 +1,216 @@
+"""A function's replicas with real processes: from zero and back, holds, releases, crashes, revisions."""
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from controller.platforms.local.manifest import Resources
+from controller.platforms.local.platform import LocalPlatform
+from shared.contracts.stage import Stage
+from tests.unit.controller.platforms.local.tiny_platform import (
+    ONE_AT_A_TIME,
+    TINY,
+    call,
+    ended,
+    is_busy,
+    living,
+    ready,
+    tiny_platform,
+    tiny_settings,
+)
+from tests.unit.controller.platforms.local.waiting import runs, until
+
+ALL_NIGHT = 3600.0
+
+
+async def test_a_hold_starts_replicas_without_a_request_and_ends_by_itself(tmp_path: Path) -> None:
+    manifest = replace(TINY, scaling=replace(ONE_AT_A_TIME, max_scale=3, window_s=0.2))
+    async with tiny_platform(tmp_path, manifest) as platform:
+        await platform.scale(Stage.ROLLOUT, 2, hold_until=time.time() + ALL_NIGHT)
+        assert len(await living(platform)) == 2, "at once"
+        await ready(platform, 2)
+        await platform.scale(Stage.ROLLOUT, 9, hold_until=time.time() + 0.3)
+        await ready(platform, 3)
+        assert (await platform.functions())[0].min_scale in (9, 0)
+        await ready(platform, 0)
+        assert {life.reason for life in await platform.replicas()} == {"scaled down"}
+
+
+async def test_each_of_n_calls_has_a_replica_of_its_own(tmp_path: Path) -> None:
+    async with tiny_platform(tmp_path) as platform:
+        await platform.scale(Stage.ROLLOUT, 3, hold_until=time.time() + ALL_NIGHT)
+        answers = await asyncio.gather(*(call(platform, "sleep=0.3") for _ in range(3)))
+        assert len({answer["instance"] for answer in answers}) == 3
+
+
+async def test_a_replica_gets_one_request_at_a_time(tmp_path: Path) -> None:
+    manifest = replace(TINY, scaling=replace(ONE_AT_A_TIME, max_scale=1))
+    async with tiny_platform(tmp_path, manifest) as platform:
+        calls = [asyncio.create_task(call(platform, "sleep=0.1")) for _ in range(3)]
+
+        async def one_works_two_wait() -> bool:
+            [state] = await platform.functions()
+            return (state.num_in_flight, state.num_queued) == (1, 2)
+
+        await until(one_works_two_wait)
+        answers = await asyncio.gather(*calls)
+        assert len({answer["instance"] for answer in answers}) == 1
+
+
+async def test_back_to_zero_after_a_silent_window(tmp_path: Path) -> None:
+    manifest = replace(TINY, scaling=replace(ONE_AT_A_TIME, window_s=1.0))
+    async with tiny_platform(tmp_path, manifest) as platform:
+        first = await call(platform)
+        await ready(platform, 0)
+        assert not runs(first["pid"])
+        [life] = await platform.replicas()
+        assert life.reason == "scaled down"
+        assert life.ready_at is not None
+        assert life.draining_at is not None
+        assert life.draining_at - life.ready_at >= 0.9
+        assert (await call(platform))["instance"] != first["instance"]
+
+
+async def test_a_draining_replica_finishes_its_request(tmp_path: Path) -> None:
+    manifests = {"rollout": TINY}
+    async with LocalPlatform(tiny_settings(tmp_path), read=lambda folder: dict(manifests)) as platform:
+        await call(platform)
+        working = asyncio.create_task(call(platform, "sleep=0.4"))
+        await until(lambda: is_busy(platform))
+        manifests["rollout"] = replace(TINY, template="2")
+        platform.apply_manifests()
+        [draining] = [life for life in await living(platform) if life.draining_at is not None]
+        assert (await call(platform))["instance"] != draining.instance, "it gets no new requests"
+        answer = await working
+        assert answer["instance"] == draining.instance
+        life = await ended(platform, draining.instance)
+        assert life.reason == "replaced by another revision"
+        assert not runs(answer["pid"])
+
+
+async def test_idle_replicas_are_let_go_before_busy_ones(tmp_path: Path) -> None:
+    manifest = replace(TINY, scaling=replace(ONE_AT_A_TIME, window_s=0.2))
+    async with tiny_platform(tmp_path, manifest) as platform:
+        await platform.scale(Stage.ROLLOUT, 3, hold_until=time.time() + ALL_NIGHT)
+        await ready(platform, 3)
+        working = asyncio.create_task(call(platform, "sleep=0.6"))
+        await until(lambda: is_busy(platform))
+        await platform.scale(Stage.ROLLOUT, 1, hold_until=time.time() + ALL_NIGHT)
+        [left] = await ready(platform, 1)
+        assert left.instance == (await working)["instance"]
+
+
+async def test_release_frees_idle_and_busy_replicas(tmp_path: Path) -> None:
+    async with tiny_platform(tmp_path, release_grace_s=0.4) as platform:
+        await platform.scale(Stage.ROLLOUT, 2, hold_until=time.time() + ALL_NIGHT)
+        await ready(platform, 2)
+        busy = asyncio.create_task(platform.invoke(Stage.ROLLOUT, "/?sleep=30", b"{}", headers={}, timeout_s=60.0))
+        await until(lambda: is_busy(platform))
+        await platform.release(Stage.ROLLOUT)
+        await ready(platform, 0)
+        assert (await busy).status == 502
+        reasons = sorted(life.reason for life in await platform.replicas())
+        assert reasons == ["released", "released, killed"]
+        assert (await call(platform))["instance"], "the function itself is still there"
+
+
+async def test_a_replica_killed_in_mid_request_gives_502_and_is_replaced(tmp_path: Path) -> None:
+    async with tiny_platform(tmp_path) as platform:
+        first = await call(platform)
+        working = asyncio.create_task(platform.invoke(Stage.ROLLOUT, "/?sleep=30", b"{}", headers={}, timeout_s=60.0))
+        await until(lambda: is_busy(platform))
+        os.kill(first["pid"], signal.SIGKILL)
+        assert (await working).status == 502
+        assert (await call(platform))["instance"] != first["instance"]
+        life = await ended(platform, first["instance"])
+        assert life.reason == "killed by signal 9 (SIGKILL)"
+        assert life.draining_at is None
+
+
+async def test_what_a_replica_started_ends_with_it(tmp_path: Path) -> None:
+    async with tiny_platform(tmp_path) as platform:
+        answer = await call(platform, "child=60")
+        [child] = answer["children"]
+        assert runs(child)
+        await platform.release(Stage.ROLLOUT)
+        await until(lambda: not runs(child))
+
+
+async def test_replicas_beyond_the_machine_stay_pending_with_the_reason(tmp_path: Path) -> None:
+    manifest = replace(TINY, resources=Resources(num_cpus=1.5))
+    async with tiny_platform(tmp_path, manifest, num_cpus=2.0) as platform:
+        await platform.scale(Stage.ROLLOUT, 2, hold_until=time.time() + ALL_NIGHT)
+        first = await call(platform)
+        [state] = await platform.functions()
+        assert (state.num_ready, state.num_pending) == (1, 1)
+        pending = (await living(platform))[1]
+        assert pending.started_at is None
+        assert pending.reason == "unschedulable: 1.5 cpus wanted, 0.5 of 2 free"
+        os.kill(first["pid"], signal.SIGKILL)
+
+        async def has_started() -> bool:
+            return any(life.instance == pending.instance and life.ready_at for life in await living(platform))
+
+        await until(has_started)
+
+
+async def test_room_that_one_function_leaves_is_another_ones(tmp_path: Path) -> None:
+    half = Resources(num_cpus=1.5)
+    reward = replace(TINY, name="reward", stages=(Stage.REWARD,), resources=half)
+    async with tiny_platform(tmp_path, replace(TINY, resources=half), reward, num_cpus=2.0) as platform:
+        await call(platform)
+        waiting = asyncio.create_task(call(platform, stage=Stage.REWARD))
+        await until(lambda: is_pending(platform, "reward"))
+        await platform.release(Stage.ROLLOUT)
+        assert (await waiting)["instance"].startswith("reward-00001-")
+
+
+async def is_pending(platform: LocalPlatform, name: str) -> bool:
+    return any(state.name == name and state.num_pending for state in await platform.functions())
+
+
+async def test_a_crash_loop_backs_off_and_says_why(tmp_path: Path) -> None:
+    manifest = replace(TINY, env={"TINY_CRASH": "1"})
+    async with tiny_platform(tmp_path, manifest) as platform:
+        await platform.scale(Stage.ROLLOUT, 1, hold_until=time.time() + ALL_NIGHT)
+
+        async def two_have_failed() -> bool:
+            return sum(life.reason == "exited with code 3" for life in await platform.replicas()) == 2
+
+        await until(two_have_failed)
+        [state] = await platform.functions()
+        assert not state.ready
+        assert "crash loop: 2 failed to start, the last with 'exited with code 3" in state.reason
+        [pending] = await living(platform)
+        assert pending.reason == state.reason
+        assert pending.started_at is None
+
+
+async def test_a_replica_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
+    manifest = replace(TINY, env={"TINY_STARTUP_S": "60"}, progress_deadline_s=0.2)
+    async with tiny_platform(tmp_path, manifest) as platform:
+        await platform.scale(Stage.ROLLOUT, 1, hold_until=time.time() + ALL_NIGHT)
+
+        async def one_is_given_up() -> bool:
+            reasons = [life.reason for life in await platform.replicas() if life.ended_at is not None]
+            return "not ready within 0.2 s" in reasons
+
+        await until(one_is_given_up)
+        assert not (await platform.functions())[0].ready
+
+
+async def test_another_template_makes_a_new_revision(tmp_path: Path) -> None:
+    manifests = {"rollout": TINY}
+    async with LocalPlatform(tiny_settings(tmp_path), read=lambda folder: dict(manifests)) as platform:
+        first = await call(platform)
+        manifests["rollout"] = replace(TINY, template="2", env={"MODE": "new"})
+        platform.apply_manifests()
+        second = await call(platform, "env=MODE")
+        assert second["value"] == "new"
+        assert second["instance"].startswith("rollout-00002-")
+        await until(lambda: not runs(first["pid"]))
+        platform.apply_manifests()
+        assert (await platform.functions())[0].revision == "rollout-00002"

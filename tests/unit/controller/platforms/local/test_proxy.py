@@ -1,0 +1,309 @@
+"""The proxy between real sockets: a caller that writes bytes, and a replica that answers them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from controller.platforms.local.activator import Activator, QueueFull, TurnedAway
+from controller.platforms.local.http_origin import HttpOrigin
+from controller.platforms.local.http_stream import HttpStream
+from controller.platforms.local.proxy import PortInUse, Proxy, Route
+from tests.unit.controller.platforms.local.waiting import until
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter, bytes], Awaitable[None]]
+GET = b"GET /x?a=1 HTTP/1.1\r\nHost: rollout\r\n\r\n"
+
+
+@dataclass
+class FakeFunction:
+    """A function with one replica."""
+
+    origin: HttpOrigin
+    timeout_s: float = 5.0
+    response_start_timeout_s: float = 0.0
+    error: Exception | None = None
+    slots: Activator[HttpOrigin] = field(default_factory=lambda: Activator(container_concurrency=1, queue_limit=9))
+
+    @asynccontextmanager
+    async def admit(self) -> AsyncIterator[HttpStream]:
+        if self.error is not None:
+            raise self.error
+        origin = await self.slots.acquire()
+        stream = await origin.connect()
+        try:
+            yield stream
+        finally:
+            origin.give_back(stream)
+            self.slots.release(origin)
+
+
+@dataclass
+class Stand:
+    """A proxy before one function, and the requests that its replica has seen."""
+
+    port: int
+    function: FakeFunction
+    heads: list[bytes]
+
+    async def call(self, request: bytes) -> bytes:
+        """Send bytes on a connection of their own and read until the proxy ends it."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(request.replace(b"Host:", b"Connection: close\r\nHost:", 1))
+            return await reader.read()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def stand(handler: Handler, **options: Any) -> AsyncIterator[Stand]:
+    """A stand whose replica answers with the handler."""
+    heads: list[bytes] = []
+    tasks: list[asyncio.Future[None]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                heads.append(head)
+                await handler(reader, writer, head)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    replica = await asyncio.start_server(lambda r, w: tasks.append(asyncio.ensure_future(serve(r, w))), "127.0.0.1", 0)
+    origin = HttpOrigin("127.0.0.1", replica.sockets[0].getsockname()[1])
+    function = FakeFunction(origin, **options)
+    function.slots.add(origin)
+    proxy = Proxy(lambda host, target: Route(function=function, target=target) if host == "rollout" else None)
+    port = await proxy.start("127.0.0.1", 0)
+    try:
+        yield Stand(port, function, heads)
+    finally:
+        await proxy.stop()
+        origin.close()
+        replica.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def answering(answer: bytes) -> Handler:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        writer.write(answer)
+
+    return handler
+
+
+HELLO = answering(b"HTTP/1.1 201 Made\r\nX-A: b\r\nContent-Length: 5\r\n\r\nhello")
+
+
+async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+    await reader.read()
+
+
+async def test_request_and_answer_pass_unchanged() -> None:
+    async with stand(HELLO) as proxied:
+        answer = await proxied.call(
+            b"PUT /x?a=1 HTTP/1.1\r\nHost: rollout\r\nX-Mine: 1\r\nKeep-Alive: 9\r\nContent-Length: 0\r\n\r\n"
+        )
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 201 Made\r\n")
+        assert b"x-a: b" in head.lower()
+        assert body == b"hello"
+        sent = proxied.heads[0].split(b"\r\n")
+        assert sent[0] == b"PUT /x?a=1 HTTP/1.1"
+        headers = sorted(line.lower() for line in sent[1:] if line)
+        assert headers == [b"content-length: 0", b"host: rollout", b"x-mine: 1"]
+
+
+async def test_bodies_of_any_size_and_framing() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        body = b""
+        while size := int(await reader.readline(), 16):
+            body += await reader.readexactly(size)
+            await reader.readline()
+        await reader.readline()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    payload = bytes(range(256)) * 4096
+    async with stand(echo) as proxied:
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (payload[:7], payload[7:])) + b"0\r\n\r\n"
+        answer = await proxied.call(b"POST / HTTP/1.1\r\nHost: rollout\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+        assert answer.endswith(b"\r\n\r\n" + payload)
+
+
+async def test_one_connection_carries_many_requests_also_sent_at_once() -> None:
+    async with stand(HELLO) as proxied:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
+        writer.write(GET * 3)
+        for _ in range(3):
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 201")
+            assert await reader.readexactly(5) == b"hello"
+        writer.close()
+
+
+async def test_pieces_of_an_answer_pass_as_they_come() -> None:
+    go_on = asyncio.Event()
+
+    async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"3\r\none\r\n")
+        await go_on.wait()
+        writer.write(b"3\r\ntwo\r\n0\r\n\r\n")
+
+    async with stand(stream) as proxied:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
+        writer.write(GET)
+        await reader.readuntil(b"one\r\n")
+        go_on.set()
+        await reader.readuntil(b"two\r\n0\r\n\r\n")
+        writer.close()
+
+
+async def test_a_caller_may_wait_to_be_asked_for_the_body() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        assert b"100-continue" not in head
+        assert await reader.readexactly(2) == b"{}"
+        await HELLO(reader, writer, head)
+
+    async with stand(handler) as proxied:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: rollout\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        writer.write(b"{}")
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 201")
+        writer.close()
+
+
+async def test_a_large_answer_waits_for_a_slow_caller() -> None:
+    size = 64_000_000
+    written = asyncio.Event()
+
+    async def large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
+        await writer.drain()
+        written.set()
+
+    async with stand(large) as proxied:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxied.port, limit=1024)
+        writer.write(GET)
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.05)
+        assert not written.is_set(), "the proxy gathers the body instead of waiting"
+        assert len(await reader.readexactly(size)) == size
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: other\r\n\r\n", b"404"),
+        (b"GET / HTTP/1.1\r\nHost: rollout\r\nContent-Length: x\r\n\r\n", b"400"),
+        (b"nonsense\r\nHost: a\r\n\r\n", b"400"),
+    ],
+)
+async def test_requests_that_reach_no_replica(request_bytes: bytes, status: bytes) -> None:
+    async with stand(HELLO) as proxied:
+        assert (await proxied.call(request_bytes)).startswith(b"HTTP/1.1 " + status)
+        assert proxied.heads == []
+
+
+@pytest.mark.parametrize("error", [QueueFull(), TurnedAway()])
+async def test_503_when_no_slot_is_given(error: Exception) -> None:
+    async with stand(HELLO, error=error) as proxied:
+        assert (await proxied.call(GET)).startswith(b"HTTP/1.1 503")
+
+
+async def test_502_at_once_when_the_replica_ends_before_its_answer() -> None:
+    async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        writer.transport.abort()
+
+    async with stand(die, timeout_s=60.0) as proxied:
+        assert (await proxied.call(GET)).startswith(b"HTTP/1.1 502")
+
+
+async def test_an_answer_that_breaks_off_is_cut_for_the_caller_too() -> None:
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.transport.abort()
+
+    async with stand(half) as proxied:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
+        writer.write(GET)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readuntil(b"0123456789")
+        writer.close()
+
+
+@pytest.mark.parametrize("limit", [{"timeout_s": 0.05}, {"response_start_timeout_s": 0.05}])
+async def test_504_when_no_answer_begins_in_time(limit: dict[str, float]) -> None:
+    async with stand(silent, **limit) as proxied:
+        assert (await proxied.call(GET)).startswith(b"HTTP/1.1 504")
+        assert proxied.function.slots.num_in_flight == 0
+
+
+async def test_the_wait_for_a_slot_counts() -> None:
+    async with stand(HELLO, timeout_s=0.05) as proxied:
+        proxied.function.slots.remove(proxied.function.origin)
+        answer = await proxied.call(b"POST / HTTP/1.1\r\nHost: rollout\r\nContent-Length: 2\r\n\r\n{}")
+        assert answer.startswith(b"HTTP/1.1 504")
+        assert proxied.heads == []
+
+
+async def test_after_its_beginning_an_answer_has_the_whole_request_time() -> None:
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe")
+        await writer.drain()
+        await asyncio.sleep(0.15)
+        writer.write(b"llo")
+
+    async with stand(slow, response_start_timeout_s=0.1, timeout_s=5.0) as proxied:
+        assert (await proxied.call(GET)).endswith(b"hello")
+    async with stand(slow, timeout_s=0.1) as proxied:
+        assert (await proxied.call(GET)).endswith(b"he"), "cut, because the rest came too late"
+
+
+async def test_a_caller_who_goes_frees_the_slot_and_the_replica_learns_of_it() -> None:
+    left = asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+        left.set()
+
+    async with stand(wait) as proxied:
+        _, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
+        writer.write(GET)
+        await until(lambda: bool(proxied.heads))
+        assert proxied.function.slots.num_in_flight == 1
+        writer.close()
+        await left.wait()
+        assert proxied.function.slots.num_in_flight == 0
+
+
+async def test_a_caller_who_goes_leaves_the_queue() -> None:
+    async with stand(HELLO) as proxied:
+        slots = proxied.function.slots
+        slots.remove(proxied.function.origin)
+        _, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
+        writer.write(GET)
+        await until(lambda: slots.num_queued == 1)
+        writer.close()
+        await until(lambda: slots.num_queued == 0)
+        assert proxied.heads == []
+
+
+async def test_a_port_in_use_is_named() -> None:
+    async with stand(HELLO) as proxied:
+        with pytest.raises(PortInUse, match=f"cannot listen on 127.0.0.1:{proxied.port} .*choose another port"):
+            await Proxy(lambda host, target: None).start("127.0.0.1", proxied.port)
