@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.runs.config.section import Section
+from shared.contracts.reward import RuleName
 
 
 class CustomRewardFunction(Section):
@@ -19,7 +20,7 @@ class CustomRewardFunction(Section):
 class RewardConfig(Section):
     """Either a built-in rule or a function, and what happens when it fails."""
 
-    rule: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")] | None = None
+    rule: RuleName | None = None
     """Name of a built-in verifier. Default null: ``reward.custom_reward_function``; exactly one is given."""
     custom_reward_function: CustomRewardFunction = CustomRewardFunction()
     timeout_s: float = Field(gt=0, default=30.0)

@@ -10,7 +10,7 @@ from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 MINIMAL: dict[str, Any] = {
     "model.path": "m",
     "data.train_files": "t.jsonl",
-    "reward.rule": "r",
+    "reward.rule": "exact_match",
     "trainer.total_epochs": 1,
 }
 

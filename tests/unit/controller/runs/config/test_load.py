@@ -188,7 +188,7 @@ def test_every_key_reaches_the_config() -> None:
         "actor.clip_ratio_c": 5.0,
         "rollout.top_p": 0.5,
         "rollout.val_kwargs.top_p": 0.5,
-        "reward.rule": "other",
+        "reward.rule": "exact_match",
         "reward.custom_reward_function.name": "score",
         "reward.on_failure": "drop_group",
         "trainer.project_name": "p",

@@ -12,7 +12,7 @@ from controller.runs.config.rules import RULES, whole_mini_batches
 MINIMAL: dict[str, Any] = {
     "model.path": "m",
     "data.train_files": "t.jsonl",
-    "reward.rule": "r",
+    "reward.rule": "exact_match",
     "trainer.total_training_steps": 10,
 }
 
