@@ -1,5 +1,6 @@
 """``rlhfless train``: read a config, have it checked, start it, follow it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,13 +45,13 @@ def read_config(file: Path, overrides: Sequence[str]) -> Config:
     Relative paths in the file are meant from its folder, those of overrides from the current one.
     """
     try:
-        document = parse_document(file.read_text(encoding="utf-8"))
+        document = _as_json(parse_document(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise typer.Exit(fail(f"{file} cannot be read: {error.strerror}", ExitCode.USAGE)) from error
     except ConfigInvalid as error:
         raise typer.Exit(fail_config(error)) from error
-    except (ValueError, RecursionError) as error:
-        raise typer.Exit(fail(f"{file} is not readable as YAML text: {error}", ExitCode.USAGE)) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise typer.Exit(fail(f"{file} is not a config in YAML: {error}", ExitCode.USAGE)) from error
     document, notes = resolve_document(document, file.parent)
     overrides, more_notes = resolve_overrides(overrides, Path.cwd())
     for note in (*notes, *more_notes):
@@ -99,6 +100,12 @@ async def start(client: ControllerClient, config: Config, options: Options) -> E
         return ExitCode.OK
     reason = f": {outcome['reason']}" if outcome["reason"] else ""
     return fail(f"run {run} {outcome['state']}{reason}", ExitCode.FAILURE)
+
+
+def _as_json(document: dict[str, Any]) -> dict[str, Any]:
+    """The document as it can be sent. YAML has dates: where one stands for a name, its text was meant."""
+    content: dict[str, Any] = json.loads(json.dumps(document, default=str))
+    return content
 
 
 def _note(line: str) -> None:

@@ -36,14 +36,16 @@ async def called(service: FakeService, *, token: str | None = None) -> AsyncIter
 async def served(
     service: FakeService, *, token: str | None = None, port: int = 0, pace: Pace = QUICK
 ) -> AsyncIterator[str]:
-    """The URL of a real server on this loop."""
-    config = uvicorn.Config(
-        make_api(service, token=token, pace=pace),
-        port=port,
-        log_level="warning",
-        ws="none",
-        timeout_graceful_shutdown=1,
-    )
+    """The URL of a real server of the service's API, on this loop."""
+    async with served_app(make_api(service, token=token, pace=pace), port=port) as url:
+        yield url
+
+
+@asynccontextmanager
+async def served_app(app: FastAPI, *, port: int = 0) -> AsyncIterator[str]:
+    """The URL of a real server of the application, on this loop."""
+    # Streams that are open at the end are cut off at once, as by a controller that dies.
+    config = uvicorn.Config(app, port=port, log_level="critical", ws="none", timeout_graceful_shutdown=0)
     server = QuietServer(config)
     serving = asyncio.create_task(server.serve())
     try:
@@ -53,7 +55,7 @@ async def served(
             await asyncio.sleep(0.005)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
-        server.should_exit = server.force_exit = True
+        server.should_exit = True
         await serving
 
 
