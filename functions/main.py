@@ -5,7 +5,7 @@ Usually one stage; learner, prefill and rollout may share a process and its weig
 """
 
 import asyncio
-import time
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -14,9 +14,10 @@ from fastapi import FastAPI
 
 from shared.contracts.stage import Stage
 from shared.observability.logging import log_to_stderr
+from shared.observability.process_start import process_started_at
 from shared.service.app import make_app
 from shared.service.handler import StageHandler
-from shared.service.settings import FunctionSettings
+from shared.service.settings import FunctionSettings, SettingsInvalid
 
 HANDLERS: dict[Stage, tuple[str, str]] = {
     Stage.ROLLOUT: ("functions.rollout.app", "RolloutHandler"),
@@ -26,33 +27,44 @@ HANDLERS: dict[Stage, tuple[str, str]] = {
 """Where each stage lives. Imported only when it is served: the reward image holds no torch."""
 
 
+KEEP_ALIVE_S = 120
+"""Longer than proxies keep idle connections: one that we close while a call is on its way is a call lost."""
+
+
 def make_handler(stage: Stage, settings: FunctionSettings) -> StageHandler[Any, Any]:
-    """The stage's handler. Raises ``KeyError`` for a stage that has no function yet."""
+    """The stage's handler. Raises ``SettingsInvalid`` for a stage that no function serves."""
+    if stage not in HANDLERS:
+        raise SettingsInvalid(f"RLHFLESS_STAGES names {stage}: no function serves it, only {', '.join(HANDLERS)}")
     module, name = HANDLERS[stage]
     handler: StageHandler[Any, Any] = getattr(import_module(module), name)(settings)
     return handler
 
 
 def build(settings: FunctionSettings, *, started_at: float) -> FastAPI:
-    """The application of this process."""
+    """The application of this process. Raises ``SettingsInvalid``."""
     handlers = [make_handler(stage, settings) for stage in settings.stages]
     return make_app(settings, handlers, started_at=started_at)
 
 
 def main() -> None:
     """Serve until SIGTERM, then finish the calls in flight; no graceful timeout cuts them, Knative does in the end."""
-    started_at = time.time()
-    settings = FunctionSettings.from_environment()
-    log_to_stderr(instance=settings.instance)
+    try:
+        settings = FunctionSettings.from_environment()
+        log_to_stderr(instance=settings.instance)
+        app = build(settings, started_at=process_started_at())
+    except SettingsInvalid as error:
+        sys.exit(f"functions.main: {error}")
     server = uvicorn.Server(
         uvicorn.Config(
-            build(settings, started_at=started_at),
+            app,
             host=settings.host,
             port=settings.port,
             log_config=None,
             access_log=False,
             server_header=False,
             lifespan="on",
+            ws="none",
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
     )
     asyncio.run(server.serve())

@@ -1,20 +1,24 @@
 """The reward stage: COMPLETIONS → SCORES."""
 
+import asyncio
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar
 
 from functions.reward.outcome import CompletionText
 from functions.reward.scorer import score
 from functions.reward.user_function import UserFunctions
-from shared.codec.completions import decode_completion
+from shared.codec.completions import DamagedCompletion, decode_completion
 from shared.contracts.call import StageCall
 from shared.contracts.completion import SampleId
-from shared.contracts.prompt import PromptBatch
-from shared.contracts.reward import RewardInputs, RewardOutputs
+from shared.contracts.errors import MissingBlob, RewardTimeout
+from shared.contracts.prompt import Prompt
+from shared.contracts.reward import RewardInputs, RewardOutputs, Scores
 from shared.contracts.stage import Stage
 from shared.modeling.tokenizer import Tokenizer
 from shared.service.handler import CallContext, Outcome
 from shared.service.model_paths import checked_model
+from shared.service.prompts import read_prompts
 from shared.service.settings import FunctionSettings, process_environment
 
 
@@ -31,16 +35,20 @@ class RewardHandler:
         self._user_functions = UserFunctions(roots=settings.model_roots, environ=process_environment())
 
     async def handle(self, call: StageCall[RewardInputs], context: CallContext) -> Outcome[RewardOutputs]:
-        """Score the rows. Raises ``InvalidInput``, ``RewardFailed``, ``RewardTimeout``."""
+        """Score the rows.
+
+        Raises ``InvalidInput``, ``MissingBlob``, ``RewardFailed``, ``RewardTimeout`` (also when the deadline comes
+        first: a part of the scores is of no use), ``Cancelled``.
+        """
         inputs, watch = call.inputs, context.watch
+        model = checked_model(inputs.model, self._settings)
+        prompts = await read_prompts(inputs.prompts, context)
+        ids = [SampleId(row, sample) for row in inputs.row_uids for sample in range(inputs.num_samples)]
         with watch.measure("load"):
-            tokenizer = load_tokenizer(checked_model(inputs.model, self._settings))
-            batch = PromptBatch.model_validate_json(await context.blobs.get(inputs.prompts))
-            ids = [SampleId(row, sample) for row in inputs.row_uids for sample in range(inputs.num_samples)]
             stored = await context.store.work.samples(call.key.batch, ids)
         with watch.measure("compute"):
-            completions = [_completion_text(id, data, tokenizer) for id, data in stored.items()]
-            scores = await score(batch.prompts, completions, inputs, user_functions=self._user_functions)
+            completions = await context.compute(read_completions, model, stored)
+            scores = await self._score(prompts, completions, inputs, context)
         with watch.measure("store"):
             body = scores.model_dump_json().encode()
             ref = await context.blobs.put(call.key.run, call.key.step, f"{call.key.purpose}-scores", body)
@@ -54,14 +62,38 @@ class RewardHandler:
             )
         )
 
+    async def _score(
+        self,
+        prompts: tuple[Prompt, ...],
+        completions: list[CompletionText],
+        inputs: RewardInputs,
+        context: CallContext,
+    ) -> Scores:
+        deadline = asyncio.timeout(context.remaining_s())
+        try:
+            async with context.stop.interrupting(), deadline:
+                return await score(prompts, completions, inputs, user_functions=self._user_functions)
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise RewardTimeout(
+                f"scoring {len(completions)} completions took longer than one call may: "
+                "score fewer in a call, or make the reward function faster"
+            ) from error
+
     async def close(self) -> None:
         """End the child processes of user functions."""
         await self._user_functions.close()
 
 
-def _completion_text(id: SampleId, data: bytes, tokenizer: Tokenizer) -> CompletionText:
-    token_ids = decode_completion(data).token_ids.tolist()
-    return CompletionText(id, tokenizer.decode(token_ids), token_ids)
+def read_completions(model: str, stored: Mapping[SampleId, bytes]) -> list[CompletionText]:
+    """Completions as text. Raises ``MissingBlob`` for one that is damaged."""
+    tokenizer = load_tokenizer(model)
+    try:
+        token_ids = {id: decode_completion(data).token_ids.tolist() for id, data in stored.items()}
+    except DamagedCompletion as error:
+        raise MissingBlob(f"a completion is damaged: {error}") from error
+    return [CompletionText(id, tokenizer.decode(tokens), tokens) for id, tokens in token_ids.items()]
 
 
 @lru_cache(maxsize=4)

@@ -5,12 +5,12 @@ from typing import ClassVar
 from functions.rollout.policy_engine import PolicyEngine
 from functions.rollout.worker import RolloutWorker
 from shared.contracts.call import StageCall
-from shared.contracts.errors import InvalidInput
-from shared.contracts.prompt import PromptBatch
+from shared.contracts.errors import InvalidInput, StageError
 from shared.contracts.rollout import RolloutInputs, RolloutOutputs
 from shared.contracts.stage import Stage
 from shared.service.handler import CallContext, Outcome
 from shared.service.model_paths import checked_model
+from shared.service.prompts import read_prompts
 from shared.service.settings import FunctionSettings
 
 
@@ -30,12 +30,17 @@ class RolloutHandler:
         """Work off the batch's items. Raises ``InvalidInput``, ``MissingBlob``, ``PoisonedItem``, ``Cancelled``."""
         if call.policy is None:
             raise InvalidInput("policy: a rollout needs the policy version to sample from")
-        checked_model(call.policy.model, self._settings)
-        with context.watch.measure("load"):
-            batch = PromptBatch.model_validate_json(await context.blobs.get(call.inputs.prompts))
-        engine = await self._policy_engine.ready(call.policy, context, threads=call.threads)
-        prompts = {prompt.row_uid: prompt for prompt in batch.prompts}
-        return await RolloutWorker(call, call.policy, prompts, engine, context).run()
+        model = checked_model(call.policy.model, self._settings)
+        prompts = {prompt.row_uid: prompt for prompt in await read_prompts(call.inputs.prompts, context)}
+        engine = await self._policy_engine.ready(call.policy, model, context, threads=call.threads)
+        try:
+            return await RolloutWorker(call, call.policy, prompts, engine, context).run()
+        except StageError:
+            raise
+        except BaseException:
+            # Whatever went wrong there, an engine that was in use is not trusted any more.
+            self._policy_engine.forget()
+            raise
 
     async def close(self) -> None:
         """Nothing is held that the process's end does not free."""

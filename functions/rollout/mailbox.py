@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import logging
 from enum import StrEnum
 
 from shared.contracts.call import BatchKey
 from shared.contracts.errors import StoreUnavailable
-from shared.service.handler import StopFlag
+from shared.service.stop_flag import StopFlag
 from shared.store.base import WorkStore
+
+log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.05
 
@@ -22,22 +24,18 @@ class Mail(StrEnum):
     """Stop, and leave the unfinished completions for others."""
 
 
-@contextlib.asynccontextmanager
-async def watch_mail(work: WorkStore, batch: BatchKey, shard: int, interrupt: StopFlag) -> AsyncIterator[None]:
+async def watch_mail(work: WorkStore, batch: BatchKey, shard: int, interrupt: StopFlag) -> None:
     """Set ``interrupt``, with the message as its reason, when one arrives. Runs beside the decode thread, not on it."""
-
-    async def look() -> None:
-        while not interrupt.is_set():
-            await asyncio.sleep(LOOK_EVERY_S)
-            with contextlib.suppress(StoreUnavailable):
-                message = await work.mail(batch, shard=shard)
-                if message is not None:
-                    interrupt.set(message)
-
-    task = asyncio.create_task(look(), name="mailbox")
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    warned_of: str | None = None
+    while not interrupt.is_set():
+        message: str | None = None
+        with contextlib.suppress(StoreUnavailable):
+            message = await work.mail(batch, shard=shard)
+        match message:
+            case Mail.CANCEL | Mail.CUT:
+                interrupt.set(message)
+            case str() if message != warned_of:
+                # From a newer controller, say. Decoding on is always right, if not always quick.
+                log.warning("unknown message %r", message, extra={"run": batch.run, "step": batch.step})
+                warned_of = message
+        await asyncio.sleep(LOOK_EVERY_S)

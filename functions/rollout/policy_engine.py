@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from functions.rollout.engine import Engine
-from functions.rollout.torch_engine import TorchEngine
+from functions.rollout.torch_engine.engine import TorchEngine
 from shared.contracts.policy import PolicyRef
 from shared.modeling.threads import use_threads
 from shared.service.handler import CallContext
@@ -15,27 +15,40 @@ EngineFactory = Callable[[str], Engine]
 class PolicyEngine:
     """Keeps one engine and loads weights into it lazily, so that every call is served by the digest that it names."""
 
-    def __init__(self, make_engine: EngineFactory = TorchEngine.for_model) -> None:
+    def __init__(self, make_engine: EngineFactory = TorchEngine.from_folder) -> None:
         self._make_engine = make_engine
         self._engine: Engine | None = None
-        self._model_path = ""
+        self._model = ""
         self._digest = ""
+        """What the engine holds; empty while that is not certain."""
 
-    async def ready(self, policy: PolicyRef, context: CallContext, *, threads: int) -> Engine:
-        """The engine, serving this policy. Raises ``MissingBlob`` and the model's own errors."""
+    async def ready(self, policy: PolicyRef, model: str, context: CallContext, *, threads: int) -> Engine:
+        """The engine, serving this policy, whose architecture is in the folder ``model``.
+
+        Raises ``MissingBlob`` and the errors of ``shared.modeling``; then the engine serves nothing.
+        """
+        if self._engine is not None and self._engine.num_running:
+            # Left by a call that could not clean up.
+            self.forget()
+        if self._engine is not None and (self._model, self._digest) == (model, policy.digest):
+            return self._engine
         with context.watch.measure("load"):
-            if self._digest != policy.digest or self._model_path != policy.model.path or self._engine is None:
-                weights = await context.blobs.get(policy.weights)
-                self._engine = await context.compute(self._load, policy, weights, threads)
-                self._digest = policy.digest
-        return self._engine
+            weights = await context.blobs.get(policy.weights)
+            # Before the load begins: wherever it ends, a half-loaded engine answers for no digest.
+            self._digest = ""
+            engine = await context.compute(self._load, model, weights, threads)
+            self._digest = policy.digest
+        return engine
 
-    def _load(self, policy: PolicyRef, weights: bytes, threads: int) -> Engine:
+    def forget(self) -> None:
+        """Drop the engine, in whatever state it is."""
+        self._engine, self._model, self._digest = None, "", ""
+
+    def _load(self, model: str, weights: bytes, threads: int) -> Engine:
         use_threads(threads)
-        # Until the load has succeeded the engine serves nothing: a damaged one must not answer for either digest.
-        self._digest = ""
-        if self._engine is None or self._model_path != policy.model.path:
-            self._engine = self._make_engine(policy.model.path)
-            self._model_path = policy.model.path
+        if self._engine is None or self._model != model:
+            # The old one goes first: there may be no room for two.
+            self._engine = None
+            self._engine, self._model = self._make_engine(model), model
         self._engine.load(weights)
         return self._engine

@@ -1,46 +1,47 @@
 """One worker call: lease items, decode, commit each completion as it ends, until no work is left (DESIGN, rule 6).
 
-    lease items ─▶ waiting sequences ─▶ engine ─▶ finished ─▶ commit each ─▶ item done
-         ▲                                 │ deadline, cut, cancel
-         └──────── return items ◀── save partial completions
+    lease items ─▶ waiting samples ─▶ engine ─▶ finished ─▶ commit each ─▶ item done
+         ▲                               │ deadline, cut, cancel
+         └──────── give items back ◀── save partial completions
 
 Decoding runs on the compute thread in short bursts; leases, commits, heartbeats and mail run on the event loop
 beside it.
 """
 
-import asyncio
-import contextlib
+import logging
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from functions.rollout.commits import CommitQueue
 from functions.rollout.engine import Engine, FinishedSequence, SamplingParams, SequenceRequest
+from functions.rollout.leased_work import LeasedWork
 from functions.rollout.mailbox import Mail, watch_mail
-from shared.codec.completions import decode_partial, encode_completion, encode_partial
+from shared.codec.completions import encode_completion, encode_partial
 from shared.contracts.call import StageCall
 from shared.contracts.completion import Completion, SampleId
-from shared.contracts.errors import Cancelled, InvalidInput, PoisonedItem, StoreUnavailable
+from shared.contracts.errors import Cancelled, StoreUnavailable
 from shared.contracts.policy import PolicyRef
 from shared.contracts.prompt import Prompt
-from shared.contracts.rollout import RolloutInputs, RolloutOutputs, WorkItem
-from shared.modeling.randomness import address_seed
+from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling
 from shared.modeling.threads import use_threads
-from shared.service.handler import CallContext, Outcome, StopFlag
+from shared.service.beside import beside
+from shared.service.handler import CallContext, Outcome
+from shared.service.stop_flag import StopFlag
 
-LEASE_TTL_S = 6.0
-RENEW_EVERY_S = 2.0
-MAX_DELIVERIES = 3
-"""After so many workers died with an item, the item is to blame."""
+log = logging.getLogger(__name__)
+
 BURST_S = 0.05
 """Longest stretch of decoding between two looks at the event loop."""
+LOOK_AGAIN_S = 1.0
+"""Pause after a look for work that found none: others may give items back, or die with them."""
 SAVE_S = 1.0
 """Kept free before the deadline for saving what is unfinished."""
 
 
 class RolloutWorker:
-    """The state of one worker call."""
+    """One worker call."""
 
     def __init__(
         self,
@@ -57,150 +58,99 @@ class RolloutWorker:
         self._context = context
         self._work = context.store.work
         self._batch = call.key.batch
-        sampling = call.inputs.sampling
-        self._params = SamplingParams(
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            min_tokens=sampling.min_tokens,
-            max_tokens=sampling.max_tokens,
-            eos_token_ids=() if sampling.ignore_eos else sampling.eos_token_ids,
-        )
-        self._interrupt = StopFlag()
-        self._waiting: deque[SequenceRequest] = deque()
-        self._items: dict[WorkItem, set[SampleId]] = {}
-        """Leased items, with their samples that are not committed yet."""
-        self._started_at: dict[SampleId, float] = {}
-        self._commits: set[asyncio.Task[None]] = set()
-        self._num_completions = self._num_tokens = self._num_resumed = 0
+        self._params = sampling_params(call.inputs.sampling)
+        self._worthwhile_room = worthwhile_room(call.inputs.num_samples, call.inputs.max_num_sequences)
+        self._mail = StopFlag()
+        self._leased = LeasedWork(call, prompts, context)
+        self._commits = CommitQueue(self._commit)
+        self._look_again_at = 0.0
+        self._num_completions = self._num_tokens = 0
 
     async def run(self) -> Outcome[RolloutOutputs]:
-        """Work until nothing is left, or until the deadline or a message ends it. Raises ``PoisonedItem``."""
+        """Work until nothing is left, or until the deadline or a message ends it.
+
+        Raises ``PoisonedItem``, ``StaleFence``, ``Cancelled``, and ``InvalidInput`` for what the engine cannot sample.
+        Whatever it raises, the engine runs nothing afterwards and others can take the items.
+        """
+        watching = watch_mail(self._work, self._batch, self._call.key.shard, self._mail)
         try:
-            async with (
-                watch_mail(self._work, self._batch, self._call.key.shard, self._interrupt),
-                self._renewed_leases(),
-            ):
+            async with beside(watching), beside(self._leased.renew()):
                 finished = await self._work_off()
-                await self._settle_commits()
-                if not finished:
-                    await self._leave_unfinished()
-        except BaseException:
-            await self._abandon()
+                with self._context.watch.measure("store"):
+                    await self._commits.settle()
+                    if not finished:
+                        await self._leave_unfinished()
+        except BaseException as error:
+            await self._abandon(error)
             raise
-        cancelled = self._context.stop.is_set() or self._interrupt.reason == Mail.CANCEL
-        if not finished and cancelled:
-            raise Cancelled("the rollout was cancelled; finished completions are kept")
+        cancelled = self._context.stop.is_set() or self._mail.reason == Mail.CANCEL
+        if cancelled and not finished:
+            raise Cancelled(f"stopped: {self._context.stop.reason or self._mail.reason}; finished completions are kept")
         return Outcome(
             outputs=RolloutOutputs(
                 num_completions=self._num_completions,
                 num_tokens=self._num_tokens,
-                num_resumed=self._num_resumed,
+                num_resumed=self._leased.num_resumed,
             ),
-            status="done" if finished or self._interrupt.is_set() else "continue",
+            status="done" if finished or self._mail.is_set() else "continue",
             policy_version=self._policy.version,
             weights_digest=self._policy.digest,
         )
 
     async def _work_off(self) -> bool:
         """Lease and decode. True when no work is left, False when something ended it before."""
-        work_left = True
-        while True:
-            if self._must_stop():
-                return False
-            room = self._call.inputs.max_num_sequences - self._engine.num_running
-            if work_left and room > 0 and not self._waiting:
-                work_left = await self._lease(room)
-            if self._waiting and room > 0:
-                added = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
-                with self._context.watch.measure("compute"):
-                    await self._context.compute(self._add, added)
+        while not self._is_interrupted():
+            await self._fill_engine()
             if self._engine.num_running == 0:
-                if not work_left and not self._waiting:
-                    return True
-                continue
+                return True
             with self._context.watch.measure("compute"):
                 finished = await self._context.compute(self._burst)
-            if finished:
-                self._start_commit(finished)
+            self._commits.add(finished)
+            # Looked at after decoding only, so that every call makes progress.
+            if self._context.remaining_s() < SAVE_S:
+                return False
+        return False
 
-    def _must_stop(self) -> bool:
-        return self._context.stop.is_set() or self._interrupt.is_set() or self._context.remaining_s() < SAVE_S
+    async def _fill_engine(self) -> None:
+        """Start sequences while there is room and work. Nothing runs afterwards only if there is no work."""
+        while True:
+            room = self._call.inputs.max_num_sequences - self._engine.num_running
+            if room < min(self._worthwhile_room, self._leased.num_waiting or self._worthwhile_room):
+                return
+            if self._leased.num_waiting:
+                with self._context.watch.measure("compute"):
+                    await self._context.compute(self._add, self._leased.take(room))
+            elif not await self._look_for_work(room):
+                return
+
+    async def _look_for_work(self, room: int) -> bool:
+        if self._engine.num_running == 0:
+            # Committed items are no longer held, so that an item which must go alone can come.
+            await self._commits.settle()
+        elif time.monotonic() < self._look_again_at:
+            return False
+        found = await self._leased.lease(room)
+        if not found:
+            self._look_again_at = time.monotonic() + LOOK_AGAIN_S
+        return found
+
+    def _is_interrupted(self) -> bool:
+        return self._context.stop.is_set() or self._mail.is_set()
 
     def _add(self, requests: Sequence[SequenceRequest]) -> None:
         use_threads(self._call.threads)
         self._engine.add(requests, self._params)
 
     def _burst(self) -> list[FinishedSequence]:
-        """Decode on the compute thread until a while has passed or there is reason to look up."""
+        """Decode for a while, on the compute thread: less long if there is room for others, or reason to look up."""
         use_threads(self._call.threads)
         finished: list[FinishedSequence] = []
         until = time.monotonic() + BURST_S
-        while self._engine.num_running > 0 and time.monotonic() < until and not self._must_stop():
+        while self._engine.num_running > 0 and len(finished) < self._worthwhile_room:
             finished += self._engine.step()
+            if time.monotonic() >= until or self._is_interrupted():
+                break
         return finished
-
-    async def _lease(self, room: int) -> bool:
-        """Take items for so many sequences. False if there were none."""
-        lease = await self._work.lease(
-            self._batch,
-            shard=self._call.key.shard,
-            owner=self._context.owner,
-            fence=self._call.fence,
-            ttl_s=LEASE_TTL_S,
-            max_items=-(-room // self._call.inputs.num_samples),
-            max_deliveries=MAX_DELIVERIES,
-        )
-        items = [leased.item for leased in lease.items]
-        ids = [SampleId(item.row_uid, sample) for item in items for sample in item.samples]
-        for item in items:
-            self._items[item] = {SampleId(item.row_uid, sample) for sample in item.samples}
-        if lease.poisoned is not None:
-            raise PoisonedItem(
-                f"the worker died {MAX_DELIVERIES} times on row {lease.poisoned.row_uid}: remove the row, or give "
-                "the function more memory, then resume the run",
-                row_uid=lease.poisoned.row_uid,
-            )
-        if not ids:
-            return False
-        done = await self._work.committed(self._batch, ids)
-        partials = await self._work.partials(self._batch, ids)
-        for item in items:
-            self._items[item] -= done
-            if not self._items[item]:
-                await self._finish(item)
-        self._waiting += [self._request(id, partials.get(id)) for id in ids if id not in done]
-        return True
-
-    def _request(self, id: SampleId, partial: bytes | None) -> SequenceRequest:
-        prompt = self._prompts.get(id.row_uid)
-        if prompt is None:
-            raise InvalidInput(f"row {id.row_uid} is queued but not among the batch's prompts")
-        seed = address_seed(
-            self._call.inputs.run_seed,
-            self._batch.purpose,
-            self._batch.step,
-            self._batch.round,
-            id.row_uid,
-            id.sample,
-        )
-        self._started_at[id] = time.time()
-        saved = decode_partial(partial) if partial is not None else None
-        self._num_resumed += saved is not None
-        return SequenceRequest(
-            row_uid=id.row_uid,
-            sample=id.sample,
-            prompt_token_ids=prompt.token_ids,
-            seed=seed,
-            generated_token_ids=tuple(saved.token_ids.tolist()) if saved else (),
-            generated_logprobs=tuple(saved.rollout_logprobs.tolist()) if saved else (),
-        )
-
-    def _start_commit(self, finished: Sequence[FinishedSequence]) -> None:
-        """Store completions while decoding goes on."""
-        task = asyncio.create_task(self._commit(finished))
-        self._commits.add(task)
-        task.add_done_callback(lambda ended: self._commits.discard(ended) if not ended.cancelled() else None)
 
     async def _commit(self, finished: Sequence[FinishedSequence]) -> None:
         completions = [self._completion(sequence) for sequence in finished]
@@ -211,15 +161,7 @@ class RolloutWorker:
         )
         self._num_completions += len(completions)
         self._num_tokens += sum(len(completion.token_ids) for completion in completions)
-        done = {completion.id for completion in completions}
-        for item in [item for item, left in self._items.items() if left & done]:
-            self._items[item] -= done
-            if not self._items[item]:
-                await self._finish(item)
-
-    async def _finish(self, item: WorkItem) -> None:
-        del self._items[item]
-        await self._work.finish_item(self._batch, owner=self._context.owner, item=item)
+        await self._leased.note_committed({completion.id for completion in completions})
 
     def _completion(self, sequence: FinishedSequence) -> Completion:
         id = SampleId(sequence.row_uid, sequence.sample)
@@ -234,16 +176,12 @@ class RolloutWorker:
             policy_version=self._policy.version,
             weights_digest=self._policy.digest,
             instance=self._context.instance,
-            started_at=self._started_at[id],
+            started_at=self._leased.started_at[id],
             ended_at=time.time(),
         )
 
-    async def _settle_commits(self) -> None:
-        with self._context.watch.measure("store"):
-            await asyncio.gather(*self._commits)
-
     async def _leave_unfinished(self) -> None:
-        """Save the tokens of unfinished sequences, and offer their items again."""
+        """Save the tokens of unfinished sequences, then offer their items again."""
         partials = await self._context.compute(self._engine.abort)
         await self._work.save_partials(
             self._batch,
@@ -254,30 +192,38 @@ class RolloutWorker:
                 if partial.token_ids
             },
         )
-        for item in list(self._items):
-            await self._work.return_item(self._batch, owner=self._context.owner, item=item)
+        await self._leased.give_back()
 
-    async def _abandon(self) -> None:
-        """After a failure: an engine without sequences, and items that others need not wait for."""
-        for task in list(self._commits):
-            task.cancel()
-        await self._context.compute(self._engine.abort)
-        for item in list(self._items):
-            with contextlib.suppress(StoreUnavailable):
-                await self._work.return_item(self._batch, owner=self._context.owner, item=item)
+    async def _abandon(self, error: BaseException) -> None:
+        """After a failure: an engine without sequences, and items that others need not wait for.
 
-    @contextlib.asynccontextmanager
-    async def _renewed_leases(self) -> AsyncIterator[None]:
-        async def renew() -> None:
-            while True:
-                await asyncio.sleep(RENEW_EVERY_S)
-                with contextlib.suppress(StoreUnavailable):
-                    await self._work.renew_leases(self._batch, owner=self._context.owner, ttl_s=LEASE_TTL_S)
-
-        task = asyncio.create_task(renew(), name="leases")
+        It never hides the failure by another one.
+        """
         try:
-            yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await self._commits.drop()
+            await self._context.compute(self._engine.abort)
+            # A lost store is not waited for again: the leases end by themselves.
+            if not isinstance(error, StoreUnavailable):
+                await self._leased.give_back()
+        except Exception:
+            log.warning("a failed call of %s left something behind", self._call.key, exc_info=True)
+
+
+def sampling_params(sampling: Sampling) -> SamplingParams:
+    """How the engine draws tokens."""
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_tokens=sampling.min_tokens,
+        max_tokens=sampling.max_tokens,
+        eos_token_ids=() if sampling.ignore_eos else sampling.eos_token_ids,
+    )
+
+
+def worthwhile_room(num_samples: int, max_num_sequences: int) -> int:
+    """How many free places in the engine are worth filling: those of a group, whose prompt is then computed once.
+
+    At most half of all places stay empty for that.
+    """
+    return max(1, min(num_samples, max_num_sequences // 2))

@@ -5,11 +5,12 @@ import logging
 import sys
 from typing import Any
 
-FIELDS = ("run", "step", "stage", "instance", "code")
+FIELDS = ("run", "step", "stage", "code")
+"""What a record may carry in ``extra``; the rest of it stays out of the line."""
 
 
 class JsonFormatter(logging.Formatter):
-    """One line per record; ``extra`` fields that are known are kept."""
+    """One line per record; ``extra`` fields that are known are kept. ``constant`` goes into every line."""
 
     def __init__(self, **constant: str) -> None:
         super().__init__()
@@ -27,7 +28,8 @@ class JsonFormatter(logging.Formatter):
         entry.update({field: getattr(record, field) for field in FIELDS if hasattr(record, field)})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
+        # A line is never lost for what is in it.
+        return json.dumps(entry, default=str)
 
 
 def log_to_stderr(level: str = "INFO", **constant: str) -> None:

@@ -1,8 +1,6 @@
 """The FastAPI application around a process's stages: health, information, metrics, and one route per stage."""
 
-import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,123 +8,90 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import ValidationError
+from starlette.exceptions import HTTPException
 
-from shared.contracts.call import StageCall
-from shared.contracts.errors import InvalidInput, StageError
+from shared.contracts.errors import Problem
 from shared.contracts.info import FunctionInfo
-from shared.observability.metrics import CALL_SECONDS, CALLS, CALLS_IN_FLIGHT
 from shared.service.auth import TokenAuth
-from shared.service.errors import invalid_body, problem_response, unexpected_response
-from shared.service.handler import CallContext, StageHandler, StopFlag, Stopwatch
-from shared.service.protocol import Replica, StageProtocol
-from shared.service.settings import FunctionSettings
+from shared.service.errors import problem_answer
+from shared.service.handler import StageHandler
+from shared.service.replica import Replica
+from shared.service.route import StageRoute
+from shared.service.settings import FunctionSettings, SettingsInvalid
 from shared.store.opening import open_blobs, redis_store
 from shared.store.redis_connection import RedisConnection
 
-log = logging.getLogger(__name__)
-
 
 def make_app(settings: FunctionSettings, handlers: Sequence[StageHandler[Any, Any]], *, started_at: float) -> FastAPI:
-    """An application that serves the handlers' stages. ``started_at``: Unix time at which the process began."""
-    redis = RedisConnection(settings.redis_url, password=settings.redis_password)
-    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute")
+    """The application of a process. ``started_at``: Unix time at which it began.
+
+    Raises ``SettingsInvalid`` for URLs that name no store. Whether the store answers shows at the first call.
+    """
+    try:
+        redis = RedisConnection(settings.redis_url, password=settings.redis_password)
+        blobs = open_blobs(settings.blob_url, redis, budget_bytes=settings.blob_budget_bytes)
+    except ValueError as error:
+        raise SettingsInvalid(str(error)) from None
+    replica = Replica(
+        instance=settings.instance,
+        revision=settings.revision,
+        started_at=started_at,
+        ready_at=time.time(),
+        store=redis_store(redis),
+        blobs=blobs,
+        executor=ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute"),
+    )
+    return serve_stages(handlers, replica, token=settings.token, close=redis.close)
+
+
+def serve_stages(
+    handlers: Sequence[StageHandler[Any, Any]], replica: Replica, *, token: str, close: Callable[[], Awaitable[None]]
+) -> FastAPI:
+    """The handlers' stages as an application of this replica. ``close`` is awaited last."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        for handler in handlers:
-            await handler.close()
-        executor.shutdown(wait=False, cancel_futures=True)
-        await redis.close()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(close)
+            stack.callback(replica.executor.shutdown, wait=False, cancel_futures=True)
+            for handler in handlers:
+                stack.push_async_callback(handler.close)
+            yield
 
-    app = FastAPI(title=f"rlhfless {', '.join(settings.stages)}", lifespan=lifespan)
-    app.add_middleware(TokenAuth, token=settings.token)
-    _add_health(app, settings)
-
-    base = CallContext(
-        store=redis_store(redis),
-        blobs=open_blobs(settings.blob_url, redis, budget_bytes=settings.blob_budget_bytes),
-        owner="",
-        instance=settings.instance,
-        deadline_at=0.0,
-        stop=StopFlag(),
-        watch=Stopwatch(),
-        executor=executor,
-    )
-    replica = Replica(
-        instance=settings.instance, revision=settings.revision, started_at=started_at, ready_at=time.time()
-    )
-    gate = asyncio.Lock()
+    stages = tuple(handler.stage for handler in handlers)
+    app = FastAPI(title=f"rlhfless {', '.join(stages)}", lifespan=lifespan, openapi_url=None)
+    app.add_middleware(TokenAuth, token=token)
+    app.add_exception_handler(HTTPException, _http_problem)
+    _add_information(app, FunctionInfo(stages=stages, instance=replica.instance, revision=replica.revision))
     for handler in handlers:
-        protocol = StageProtocol(handler, replica, base, gate)
-        app.add_api_route(handler.stage.route, _stage_route(handler, protocol), methods=["POST"])
+        route = StageRoute(handler, replica)
+        app.add_api_route(handler.stage.route, route.serve, methods=["POST"], name=handler.stage)
     return app
 
 
-def _add_health(app: FastAPI, settings: FunctionSettings) -> None:
-    @app.get("/healthz", include_in_schema=False)
+def _add_information(app: FastAPI, about: FunctionInfo) -> None:
+    @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/readyz", include_in_schema=False)
+    @app.get("/readyz")
     async def readyz() -> dict[str, str]:
         # Neither Redis nor weights: a store that restarts must not take every replica out of service.
         return {"status": "ready"}
 
     @app.get("/v1/info")
     async def info() -> FunctionInfo:
-        return FunctionInfo(stages=settings.stages, instance=settings.instance, revision=settings.revision)
+        return about
 
-    @app.get("/metrics", include_in_schema=False)
+    @app.get("/metrics")
     async def metrics() -> Response:
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
 
-def _stage_route(handler: StageHandler[Any, Any], protocol: StageProtocol) -> Callable[[Request], Awaitable[Response]]:
-    call_type = StageCall[handler.inputs]  # type: ignore[name-defined]  # the handler's type is a value here
-
-    async def serve(request: Request) -> Response:
-        began = time.perf_counter()
-        with CALLS_IN_FLIGHT.labels(handler.stage).track_inprogress():
-            response = await _answer(request, handler, protocol, call_type)
-        CALLS.labels(handler.stage, str(response.status_code)).inc()
-        CALL_SECONDS.labels(handler.stage).observe(time.perf_counter() - began)
-        return response
-
-    serve.__doc__ = f"Serve one {handler.stage} call."
-    return serve
-
-
-async def _answer(
-    request: Request, handler: StageHandler[Any, Any], protocol: StageProtocol, call_type: type[StageCall[Any]]
-) -> Response:
-    stop = StopFlag()
-    try:
-        try:
-            call = call_type.model_validate_json(await request.body())
-        except ValidationError as error:
-            raise invalid_body(error) from error
-        if call.key.stage is not handler.stage:
-            raise InvalidInput(f"key.stage: this route serves {handler.stage}, not {call.key.stage}")
-        watcher = asyncio.create_task(_watch_caller(request, stop))
-        try:
-            reply = await protocol.serve(call, stop)
-        finally:
-            watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watcher
-        return Response(reply, media_type="application/json")
-    except StageError as error:
-        log.info("%s refused: %s", handler.stage, error.message, extra={"code": error.code})
-        return problem_response(error)
-    except Exception as error:
-        log.exception("%s failed", handler.stage)
-        return unexpected_response(error)
-
-
-async def _watch_caller(request: Request, stop: StopFlag) -> None:
-    """Stop computing when the caller is gone: the platform then counts this replica as idle."""
-    message = await request.receive()
-    if message["type"] == "http.disconnect":
-        stop.set("the caller is gone")
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """What the framework refuses by itself: no such path, no such method."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}: is the stage served by this function?"
+    return problem_answer(
+        Problem(code=f"http_{error.status_code}", message=message), error.status_code, dict(error.headers or {})
+    )

@@ -1,7 +1,6 @@
 """What a stage brings to the protocol: a typed function of references, and the means it may use."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -9,63 +8,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
 from shared.contracts.call import InputsT, OutputsT, StageCall
-from shared.contracts.errors import Cancelled
 from shared.contracts.stage import Stage
+from shared.service.stop_flag import StopFlag
+from shared.service.stopwatch import Stopwatch
 from shared.store.base import Store
 from shared.store.blobs import BlobStore
 
 T = TypeVar("T")
-
-
-class StopFlag:
-    """Tells a computation that its result is no longer wanted. Readable from any thread."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self.reason = ""
-        """Why to stop; empty while there is no reason to."""
-
-    def set(self, reason: str) -> None:
-        """Ask to stop; the first reason counts."""
-        if not self._event.is_set():
-            self.reason = reason
-            self._event.set()
-
-    def is_set(self) -> bool:
-        """Whether to stop."""
-        return self._event.is_set()
-
-    def raise_if_set(self) -> None:
-        """Raise ``Cancelled`` with the reason, if there is one."""
-        if self._event.is_set():
-            raise Cancelled(f"the call was stopped: {self.reason}")
-
-
-@dataclass(slots=True, kw_only=True)
-class Stopwatch:
-    """Adds up where a call's time goes, in seconds."""
-
-    load_s: float = 0.0
-    compute_s: float = 0.0
-    store_s: float = 0.0
-
-    def measure(self, kind: Literal["load", "compute", "store"]) -> "Lap":
-        """A context that adds its duration to ``kind``."""
-        return Lap(self, kind)
-
-
-class Lap:
-    """One measured stretch of a stopwatch."""
-
-    def __init__(self, watch: Stopwatch, kind: str) -> None:
-        self._watch, self._field, self._began = watch, f"{kind}_s", 0.0
-
-    def __enter__(self) -> None:
-        self._began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        spent = time.perf_counter() - self._began
-        setattr(self._watch, self._field, getattr(self._watch, self._field) + spent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

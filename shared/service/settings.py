@@ -1,6 +1,7 @@
 """Process settings of a function, from its environment. Nothing else reads the environment."""
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from pathlib import Path
 from shared.contracts.stage import Stage
 
 GIB = 2**30
+MIN_TOKEN_CHARS = 16
+MAX_PORT = 65535
 
 
 class SettingsInvalid(Exception):
@@ -17,15 +20,15 @@ class SettingsInvalid(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSettings:
-    """What a function's process needs to know. Secrets are kept out of ``repr``."""
+    """What a function's process needs to know. Secrets, and what may hold one, are kept out of ``repr``."""
 
     stages: tuple[Stage, ...]
     """``RLHFLESS_STAGES``: the stages served by this process, usually one."""
-    redis_url: str
+    redis_url: str = field(repr=False)
     """``REDIS_URL``."""
     redis_password: str | None = field(repr=False)
     """``REDIS_PASSWORD``, if the URL does not carry one."""
-    blob_url: str
+    blob_url: str = field(repr=False)
     """``RLHFLESS_BLOB_URL``: ``file:///folder`` or ``redis://``."""
     blob_budget_bytes: int
     """``RLHFLESS_BLOB_BUDGET_BYTES``: what one run may keep in Redis; 4 GiB unless set."""
@@ -50,18 +53,41 @@ class FunctionSettings:
         env = os.environ if environment is None else environment
         return cls(
             stages=_stages(env),
-            redis_url=env.get("REDIS_URL", "redis://localhost:6379/0"),
+            redis_url=env.get("REDIS_URL") or "redis://localhost:6379/0",
             redis_password=env.get("REDIS_PASSWORD") or None,
-            blob_url=env.get("RLHFLESS_BLOB_URL", "redis://"),
-            blob_budget_bytes=int(env.get("RLHFLESS_BLOB_BUDGET_BYTES", str(4 * GIB))),
+            blob_url=env.get("RLHFLESS_BLOB_URL") or "redis://",
+            blob_budget_bytes=_whole_number(env, "RLHFLESS_BLOB_BUDGET_BYTES", 4 * GIB),
             token=read_token(env),
-            model_roots=tuple(Path(root) for root in env.get("RLHFLESS_ROOTS", "/models").split(":") if root),
-            allow_hub=env.get("RLHFLESS_ALLOW_HUB", "0") == "1",
+            model_roots=_roots(env),
+            allow_hub=_switch(env, "RLHFLESS_ALLOW_HUB"),
             instance=env.get("HOSTNAME") or socket.gethostname(),
-            revision=env.get("K_REVISION", "unrevisioned"),
-            host=env.get("RLHFLESS_BIND", "0.0.0.0"),
-            port=int(env.get("PORT", "8080")),
+            revision=env.get("K_REVISION") or "unrevisioned",
+            host=env.get("RLHFLESS_BIND") or "0.0.0.0",
+            port=_whole_number(env, "PORT", 8080, largest=MAX_PORT),
         )
+
+
+def read_token(env: Mapping[str, str]) -> str:
+    """The shared token from the mounted secret. Raises ``SettingsInvalid``."""
+    path = env.get("RLHFLESS_TOKEN_FILE")
+    if not path:
+        raise SettingsInvalid("RLHFLESS_TOKEN_FILE is not set: point it to the file with the shared token")
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
+        # Without the error itself: one of decoding quotes the content.
+        raise SettingsInvalid(f"RLHFLESS_TOKEN_FILE cannot be read: {why}") from None
+    if len(token) < MIN_TOKEN_CHARS or not re.fullmatch(r"[!-~]+", token):
+        raise SettingsInvalid(
+            f"RLHFLESS_TOKEN_FILE holds no token: put {MIN_TOKEN_CHARS} printable characters or more in it, no spaces"
+        )
+    return token
+
+
+def process_environment() -> Mapping[str, str]:
+    """This process's environment, for children that are given a part of it."""
+    return dict(os.environ)
 
 
 def _stages(env: Mapping[str, str]) -> tuple[Stage, ...]:
@@ -71,23 +97,28 @@ def _stages(env: Mapping[str, str]) -> tuple[Stage, ...]:
     unknown = sorted(set(names) - set(Stage))
     if unknown:
         raise SettingsInvalid(f"RLHFLESS_STAGES names {', '.join(unknown)}: known are {', '.join(Stage)}")
+    if len(set(names)) < len(names):
+        raise SettingsInvalid(f"RLHFLESS_STAGES names a stage twice: {', '.join(names)}")
     return tuple(Stage(name) for name in names)
 
 
-def read_token(env: Mapping[str, str]) -> str:
-    """The shared token from the mounted secret. Raises ``SettingsInvalid``."""
-    path = env.get("RLHFLESS_TOKEN_FILE")
-    if not path:
-        raise SettingsInvalid("RLHFLESS_TOKEN_FILE is not set: point it to the file with the shared token")
-    try:
-        token = Path(path).read_text().strip()
-    except OSError as error:
-        raise SettingsInvalid(f"RLHFLESS_TOKEN_FILE cannot be read: {error.strerror}") from error
-    if len(token) < 16:
-        raise SettingsInvalid("the shared token is shorter than 16 characters: make a longer one")
-    return token
+def _roots(env: Mapping[str, str]) -> tuple[Path, ...]:
+    roots = tuple(Path(root) for root in (env.get("RLHFLESS_ROOTS") or "/models").split(":") if root)
+    relative = [str(root) for root in roots if not root.is_absolute()]
+    if relative:
+        raise SettingsInvalid(f"RLHFLESS_ROOTS has relative paths: {', '.join(relative)}")
+    return roots
 
 
-def process_environment() -> Mapping[str, str]:
-    """This process's environment, for children that are given a part of it."""
-    return dict(os.environ)
+def _switch(env: Mapping[str, str], name: str) -> bool:
+    value = env.get(name) or "0"
+    if value not in ("0", "1"):
+        raise SettingsInvalid(f"{name} is {value!r}: set it to 1 (on) or 0 (off)")
+    return value == "1"
+
+
+def _whole_number(env: Mapping[str, str], name: str, default: int, *, largest: int = 2**63 - 1) -> int:
+    value = env.get(name) or str(default)
+    if not re.fullmatch(r"[0-9]{1,19}", value) or not 1 <= int(value) <= largest:
+        raise SettingsInvalid(f"{name} is {value!r}: set it to a whole number from 1 to {largest}")
+    return int(value)

@@ -1,0 +1,141 @@
+"""The items in a worker's hands: which of their samples are open, and which of these wait for a place in the engine."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
+
+from functions.rollout.engine import SequenceRequest
+from shared.codec.completions import DamagedCompletion, Partial, decode_partial
+from shared.contracts.call import StageCall
+from shared.contracts.completion import SampleId
+from shared.contracts.errors import InvalidInput, PoisonedItem, StoreRefused, StoreUnavailable
+from shared.contracts.prompt import Prompt
+from shared.contracts.rollout import RolloutInputs, WorkItem
+from shared.modeling.randomness import address_seed
+from shared.service.handler import CallContext
+
+log = logging.getLogger(__name__)
+
+LEASE_TTL_S = 6.0
+RENEW_EVERY_S = 2.0
+MAX_DELIVERIES = 3
+"""After so many workers died with an item, the item is to blame."""
+
+
+class LeasedWork:
+    """What one worker call has leased and not given back."""
+
+    def __init__(self, call: StageCall[RolloutInputs], prompts: Mapping[str, Prompt], context: CallContext) -> None:
+        self._call = call
+        self._batch = call.key.batch
+        self._prompts = prompts
+        self._context = context
+        self._work = context.store.work
+        self._open: dict[WorkItem, set[SampleId]] = {}
+        """Leased items, with their samples that are not committed yet."""
+        self._waiting: deque[SequenceRequest] = deque()
+        self.started_at: dict[SampleId, float] = {}
+        """Unix time at which each sample went to the engine."""
+        self.num_resumed = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Samples that are not in the engine yet."""
+        return len(self._waiting)
+
+    async def lease(self, num_sequences: int) -> bool:
+        """Take items for so many sequences. False if there were none.
+
+        Raises ``PoisonedItem``, ``StaleFence``, and ``InvalidInput`` for an item of an unknown row.
+        """
+        lease = await self._work.lease(
+            self._batch,
+            shard=self._call.key.shard,
+            owner=self._context.owner,
+            fence=self._call.fence,
+            ttl_s=LEASE_TTL_S,
+            max_items=-(-num_sequences // self._call.inputs.num_samples),
+            max_deliveries=MAX_DELIVERIES,
+        )
+        if lease.poisoned is not None:
+            raise PoisonedItem(
+                f"the worker died {MAX_DELIVERIES} times on row {lease.poisoned.row_uid}: remove the row, or give "
+                "the function more memory, then resume the run",
+                row_uid=lease.poisoned.row_uid,
+            )
+        ids = [SampleId(leased.item.row_uid, sample) for leased in lease.items for sample in leased.item.samples]
+        if not ids:
+            return False
+        for leased in lease.items:
+            self._open[leased.item] = {SampleId(leased.item.row_uid, sample) for sample in leased.item.samples}
+        done, partials = await asyncio.gather(
+            self._work.committed(self._batch, ids), self._work.partials(self._batch, ids)
+        )
+        self._waiting += [self._request(id, partials.get(id)) for id in ids if id not in done]
+        await self.note_committed(done)
+        return True
+
+    def take(self, max_sequences: int) -> list[SequenceRequest]:
+        """Waiting samples for the engine, in order."""
+        taken = [self._waiting.popleft() for _ in range(min(max_sequences, len(self._waiting)))]
+        now = time.time()
+        for request in taken:
+            self.started_at[SampleId(request.row_uid, request.sample)] = now
+            self.num_resumed += bool(request.generated_token_ids)
+        return taken
+
+    async def note_committed(self, ids: Collection[SampleId]) -> None:
+        """These samples are stored; the items that have no other are done."""
+        for left in self._open.values():
+            left.difference_update(ids)
+        done = [item for item, left in self._open.items() if not left]
+        for item in done:
+            del self._open[item]
+        await asyncio.gather(
+            *(self._work.finish_item(self._batch, owner=self._context.owner, item=item) for item in done)
+        )
+
+    async def give_back(self) -> None:
+        """Offer all unfinished items again."""
+        self._waiting.clear()
+        while self._open:
+            item, _ = self._open.popitem()
+            await self._work.return_item(self._batch, owner=self._context.owner, item=item)
+
+    async def renew(self) -> None:
+        """Keep the leases, for as long as this runs."""
+        while True:
+            await asyncio.sleep(RENEW_EVERY_S)
+            with contextlib.suppress(StoreUnavailable, StoreRefused):
+                await self._work.renew_leases(self._batch, owner=self._context.owner, ttl_s=LEASE_TTL_S)
+
+    def _request(self, id: SampleId, partial: bytes | None) -> SequenceRequest:
+        prompt = self._prompts.get(id.row_uid)
+        if prompt is None:
+            raise InvalidInput(f"row {id.row_uid} is queued but not among the batch's prompts", row_uid=id.row_uid)
+        seed = address_seed(
+            self._call.inputs.run_seed, self._batch.purpose, self._batch.step, self._batch.round, id.row_uid, id.sample
+        )
+        saved = _saved_tokens(id, partial)
+        return SequenceRequest(
+            row_uid=id.row_uid,
+            sample=id.sample,
+            prompt_token_ids=prompt.token_ids,
+            seed=seed,
+            generated_token_ids=tuple(saved.token_ids.tolist()) if saved else (),
+            generated_logprobs=tuple(saved.rollout_logprobs.tolist()) if saved else (),
+        )
+
+
+def _saved_tokens(id: SampleId, partial: bytes | None) -> Partial | None:
+    if partial is None:
+        return None
+    try:
+        return decode_partial(partial)
+    except DamagedCompletion as error:
+        # Sampled again from its address, the completion is the same.
+        log.warning("the saved part of %s is left out: %s", id, error)
+        return None
