@@ -124,7 +124,11 @@ class RunLoop:
     async def _checkpoint(self, head: Manifest) -> Manifest:
         run = self._run
         written = await write_checkpoint(
-            head, run.blobs, root=run.checkpoint_root, model_folder=run.prepared.model_folder
+            head,
+            run.blobs,
+            root=run.checkpoint_root,
+            model_folder=run.prepared.model_folder,
+            fence=run.fence,
         )
         kept = await asyncio.to_thread(prune, (*head.checkpoints, written), run.config.trainer.max_ckpt_to_keep)
         advanced = head.model_copy(update={"checkpoints": kept})

@@ -17,8 +17,10 @@ from shared.contracts.call import CallKey, StageCall
 from shared.contracts.errors import InvalidInput, StageError, StoreUnavailable, Unauthenticated
 from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Purpose, Stage
-from shared.service.handler import CallContext, StageHandler, StopFlag, Stopwatch
-from shared.service.protocol import Replica, StageProtocol
+from shared.service.handler import StageHandler
+from shared.service.protocol import StageProtocol
+from shared.service.replica import Replica
+from shared.service.stop_flag import StopFlag
 from shared.store.base import Store
 from shared.store.blobs import BlobStore
 from tests.fakes.gates import gated_blobs, gated_store
@@ -28,7 +30,7 @@ from tests.fakes.rollout import FakeRollout
 
 TOKEN = "the-token-of-the-functions"
 NO_THREADS = ThreadPoolExecutor(max_workers=1)
-"""Part of every context; nothing here computes on it, so it never starts a thread."""
+"""Part of every process; nothing here computes on it, so it never starts a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +96,16 @@ class FakeStages:
         self.calls.append(SeenCall(call.key, call.attempt, call.fence, call.policy, replica.instance, virtual_now()))
         async with self._arrived:
             self._arrived.notify_all()
-        context = CallContext(
-            store=gated_store(self._store, alive),
-            blobs=gated_blobs(self._blobs, alive),
-            owner="",
-            instance=replica.instance,
-            deadline_at=0.0,
-            stop=StopFlag(),
-            watch=Stopwatch(),
-            executor=NO_THREADS,
-        )
-        served = Replica(
+        process = Replica(
             instance=replica.instance,
             revision=replica.revision,
             started_at=replica.started_at,
             ready_at=replica.ready_at,
+            store=gated_store(self._store, alive),
+            blobs=gated_blobs(self._blobs, alive),
+            executor=NO_THREADS,
         )
-        return await StageProtocol(handler, served, context, asyncio.Lock()).serve(call, StopFlag())
+        return await StageProtocol(handler, process).serve(call, StopFlag())
 
 
 def problem(error: StageError) -> PlatformReply:

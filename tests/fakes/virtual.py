@@ -16,6 +16,7 @@ class VirtualTime:
     """Stands in for the module ``time`` in the stage protocol, whose replies carry Unix times."""
 
     time = staticmethod(virtual_now)
+    monotonic = staticmethod(virtual_now)
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
