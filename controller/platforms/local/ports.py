@@ -1,6 +1,7 @@
 """Free ports for replicas, below the range the kernel takes for outgoing connections."""
 
 import itertools
+import random
 import socket
 
 FIRST_PORT = 20000
@@ -15,7 +16,10 @@ class PortPool:
     """Hands out each free port in turn, so that one just given back is not taken again at once."""
 
     def __init__(self, first: int = FIRST_PORT, last: int = LAST_PORT) -> None:
-        self._candidates = itertools.cycle(range(first, last + 1))
+        # Two controllers that start at once must not give the same port to a replica of each: whichever listened
+        # first would be taken for both.
+        start = random.randint(first, last)
+        self._candidates = itertools.cycle([*range(start, last + 1), *range(first, start)])
         self._num_candidates = last - first + 1
 
     def take(self) -> int:

@@ -18,6 +18,9 @@ def test_a_port_that_is_listened_on_is_passed_over() -> None:
 
 def test_each_is_handed_out_in_turn() -> None:
     pool = PortPool(20100, 20140)
-    taken = [pool.take() for _ in range(3)]
-    assert len(set(taken)) == 3
-    assert taken == sorted(taken)
+    taken = [pool.take() for _ in range(30)]
+    assert len(set(taken)) == 30
+
+
+def test_pools_of_two_controllers_begin_at_different_ports() -> None:
+    assert len({PortPool().take() for _ in range(8)}) > 1
