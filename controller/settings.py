@@ -1,5 +1,6 @@
 """Process settings of the controller, from its environment. What a run asks for is its config, not a setting."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,18 +62,18 @@ class ControllerSettings:
             state_dir=state_dir,
             redis_url=env.get("REDIS_URL") or None,
             redis_password=env.get("REDIS_PASSWORD") or None,
-            blob_url=env.get("RLHFLESS_BLOB_URL") or f"file://{state_dir}/blobs",
-            blob_budget_bytes=_number(env, "RLHFLESS_BLOB_BUDGET_BYTES", 4 * GIB, int),
+            blob_url=env.get("RLHFLESS_BLOB_URL") or (state_dir / "blobs").as_uri(),
+            blob_budget_bytes=_number(env, "RLHFLESS_BLOB_BUDGET_BYTES", 4 * GIB, int, least=1),
             roots=tuple(Path(root).absolute() for root in roots.split(":") if root),
             allow_hub=env.get("RLHFLESS_ALLOW_HUB", "0") == "1",
-            api_host=env.get("RLHFLESS_API_HOST", "127.0.0.1"),
-            api_port=_number(env, "RLHFLESS_API_PORT", 8765, int),
+            api_host=env.get("RLHFLESS_API_HOST") or "127.0.0.1",
+            api_port=_number(env, "RLHFLESS_API_PORT", 8765, int, least=0),
             api_token_file=Path(token_file) if token_file else None,
             manifests=Path(env.get("RLHFLESS_MANIFESTS") or REPOSITORY / "deploy" / "base" / "functions"),
-            call_timeout_s=_number(env, "RLHFLESS_CALL_TIMEOUT_S", 600.0, float),
-            num_threads=_number(env, "RLHFLESS_THREADS", os.cpu_count() or 1, int),
-            cpu_hour_usd=_number(env, "RLHFLESS_CPU_HOUR_USD", 0.04, float),
-            gpu_hour_usd=_number(env, "RLHFLESS_GPU_HOUR_USD", 1.95, float),
+            call_timeout_s=_number(env, "RLHFLESS_CALL_TIMEOUT_S", 600.0, float, least=1.0),
+            num_threads=_number(env, "RLHFLESS_THREADS", os.cpu_count() or 1, int, least=1),
+            cpu_hour_usd=_number(env, "RLHFLESS_CPU_HOUR_USD", 0.04, float, least=0.0),
+            gpu_hour_usd=_number(env, "RLHFLESS_GPU_HOUR_USD", 1.95, float, least=0.0),
         )
 
     @property
@@ -86,14 +87,17 @@ class ControllerSettings:
         return self.state_dir / "controller.json"
 
 
-def _number(env: Mapping[str, str], name: str, default: NumberT, kind: type[NumberT]) -> NumberT:
+def _number(env: Mapping[str, str], name: str, default: NumberT, kind: type[NumberT], *, least: NumberT) -> NumberT:
     text = env.get(name)
     if not text:
         return default
     try:
-        return kind(text)
+        value = kind(text)
     except ValueError as error:
         raise SettingsInvalid(f"{name}={text!r} is not a number") from error
+    if not least <= value < math.inf:
+        raise SettingsInvalid(f"{name}={text!r} is out of range: use at least {least}")
+    return value
 
 
 def function_environment() -> dict[str, str]:

@@ -1,0 +1,114 @@
+"""The controller's settings from its environment."""
+
+from pathlib import Path
+
+import pytest
+
+from controller.settings import REPOSITORY, ControllerSettings, SettingsInvalid, function_environment
+from shared.store.directory_blobs import DirectoryBlobs
+from shared.store.opening import open_blobs
+from shared.store.redis_connection import RedisConnection
+
+
+def settings(**environment: str) -> ControllerSettings:
+    return ControllerSettings.from_environment(environment)
+
+
+def test_an_empty_environment_is_a_stack_of_its_own_in_the_checkout() -> None:
+    found = settings()
+    assert found.state_dir == REPOSITORY / ".rlhfless"
+    assert (found.redis_url, found.redis_password, found.api_token_file) == (None, None, None)
+    assert found.roots == (REPOSITORY, found.state_dir)
+    assert (found.api_host, found.api_port) == ("127.0.0.1", 8765)
+    assert found.manifests == REPOSITORY / "deploy" / "base" / "functions"
+    assert not found.allow_hub
+    assert found.num_threads >= 1
+    assert found.call_timeout_s == 600
+    assert found.checkpoint_root == found.state_dir / "checkpoints"
+    assert found.address_file == found.state_dir / "controller.json"
+
+
+def test_every_variable_is_read(tmp_path: Path) -> None:
+    found = settings(
+        RLHFLESS_STATE_DIR=str(tmp_path),
+        REDIS_URL="redis://there:6379/1",
+        REDIS_PASSWORD="hidden",
+        RLHFLESS_BLOB_URL="redis://",
+        RLHFLESS_BLOB_BUDGET_BYTES="1000",
+        RLHFLESS_ROOTS=f"/models:{tmp_path}/data::",
+        RLHFLESS_ALLOW_HUB="1",
+        RLHFLESS_API_HOST="0.0.0.0",
+        RLHFLESS_API_PORT="0",
+        RLHFLESS_API_TOKEN_FILE="/run/token",
+        RLHFLESS_MANIFESTS="/manifests",
+        RLHFLESS_CALL_TIMEOUT_S="300",
+        RLHFLESS_THREADS="3",
+        RLHFLESS_CPU_HOUR_USD="0.5",
+        RLHFLESS_GPU_HOUR_USD="2",
+    )
+    assert found == ControllerSettings(
+        state_dir=tmp_path,
+        redis_url="redis://there:6379/1",
+        redis_password="hidden",
+        blob_url="redis://",
+        blob_budget_bytes=1000,
+        roots=(Path("/models"), tmp_path / "data"),
+        allow_hub=True,
+        api_host="0.0.0.0",
+        api_port=0,
+        api_token_file=Path("/run/token"),
+        manifests=Path("/manifests"),
+        call_timeout_s=300.0,
+        num_threads=3,
+        cpu_hour_usd=0.5,
+        gpu_hour_usd=2.0,
+    )
+
+
+def test_a_variable_that_is_set_to_nothing_counts_as_unset() -> None:
+    names = ["RLHFLESS_STATE_DIR", "REDIS_URL", "RLHFLESS_BLOB_URL", "RLHFLESS_ROOTS", "RLHFLESS_API_HOST"]
+    names += ["RLHFLESS_API_PORT", "RLHFLESS_THREADS", "RLHFLESS_API_TOKEN_FILE", "RLHFLESS_MANIFESTS"]
+    assert settings(**dict.fromkeys(names, "")) == settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RLHFLESS_API_PORT", "http"),
+        ("RLHFLESS_API_PORT", "-1"),
+        ("RLHFLESS_THREADS", "0"),
+        ("RLHFLESS_THREADS", "1.5"),
+        ("RLHFLESS_CALL_TIMEOUT_S", "0"),
+        ("RLHFLESS_CALL_TIMEOUT_S", "nan"),
+        ("RLHFLESS_CALL_TIMEOUT_S", "inf"),
+        ("RLHFLESS_BLOB_BUDGET_BYTES", "-4"),
+        ("RLHFLESS_CPU_HOUR_USD", "-0.1"),
+        ("RLHFLESS_GPU_HOUR_USD", "free"),
+    ],
+)
+def test_a_number_that_is_none_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"{name}='{value}'"):
+        settings(**{name: value})
+
+
+def test_a_password_is_not_shown() -> None:
+    assert "hidden" not in repr(settings(REDIS_PASSWORD="hidden"))
+
+
+async def test_any_state_folder_makes_a_blob_url_that_opens_it(tmp_path: Path) -> None:
+    found = settings(RLHFLESS_STATE_DIR=str(tmp_path / "50% of #1"))
+    redis = RedisConnection("redis://127.0.0.1:1/0")
+    blobs = open_blobs(found.blob_url, redis, budget_bytes=1)
+    assert isinstance(blobs, DirectoryBlobs)
+    await blobs.put("the-run", 0, "weights", b"x")
+    assert (tmp_path / "50% of #1" / "blobs").is_dir()
+    await redis.close()
+
+
+def test_functions_inherit_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_PASSWORD", "hidden")
+    monkeypatch.setenv("HOME", "/home/me")
+    inherited = function_environment()
+    assert inherited["HOME"] == "/home/me"
+    assert inherited["PYTHONPATH"] == str(REPOSITORY)
+    assert "REDIS_PASSWORD" not in inherited
