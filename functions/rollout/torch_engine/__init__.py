@@ -10,3 +10,7 @@ decoder.py     which of the two forward passes a model gets
 attention.py   attention over the rows' keys and values, for both
 kv_cache.py    where these lie
 """
+
+from functions.rollout.torch_engine.engine import TorchEngine
+
+__all__ = ["TorchEngine"]

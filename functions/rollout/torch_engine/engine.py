@@ -45,7 +45,7 @@ class TorchEngine:
         )
 
     @classmethod
-    def from_folder(
+    def for_model(
         cls,
         path_or_hub_id: str | Path,
         dtype: torch.dtype = torch.float32,

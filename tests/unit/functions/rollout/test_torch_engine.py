@@ -303,10 +303,10 @@ def test_load_refuses_foreign_weights_and_running_sequences() -> None:
         engine.load(state_dict_to_blob(_build(seed=1)))
 
 
-def test_an_engine_from_a_folder_computes_after_load(tmp_path) -> None:
+def test_an_engine_for_a_folder_computes_after_load(tmp_path) -> None:
     model = _build()
     model.save_pretrained(tmp_path)
-    engine = TorchEngine.from_folder(tmp_path)
+    engine = TorchEngine.for_model(tmp_path)
     engine.load(state_dict_to_blob(model))
     _assert_same(_generate(engine, _requests()), _generate(TorchEngine(_build()), _requests()))
 
