@@ -55,13 +55,22 @@ async def served_app(app: FastAPI, *, port: int = 0) -> AsyncIterator[str]:
             await asyncio.sleep(0.005)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
-        server.should_exit = True
+        server.ended.set()
         await serving
 
 
 class QuietServer(uvicorn.Server):
-    """A server that leaves the process's signals alone."""
+    """A server that leaves the process's signals alone, and ends when it is told to."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ended = asyncio.Event()
 
     def capture_signals(self) -> AbstractContextManager[None]:
         """Nothing to capture."""
         return nullcontext()
+
+    async def main_loop(self) -> None:
+        """Wait for the end, without looking for it ten times a second."""
+        await self.on_tick(0)
+        await self.ended.wait()

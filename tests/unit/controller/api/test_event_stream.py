@@ -1,4 +1,4 @@
-"""Streams are read from a real server: a client that calls the application directly sees them only when they end."""
+"""Streams that are followed come from a real server: without one a client sees them only when they end."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from controller.runs.state import RunState
 from shared.contracts.errors import StoreUnavailable
 from shared.store.base import Event
 from tests.unit.controller.api.fake_service import FakeService
-from tests.unit.controller.api.serving import served
+from tests.unit.controller.api.serving import called, served
 
 RUN = "/v1/runs/run-0"
 
@@ -27,6 +27,12 @@ def service() -> FakeService:
 
 @pytest.fixture
 async def client(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
+    async with called(service) as client:
+        yield client
+
+
+@pytest.fixture
+async def follower(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
     async with served(service) as url, httpx.AsyncClient(base_url=url) as client:
         yield client
 
@@ -65,10 +71,10 @@ async def test_a_reader_resumes_after_the_last_event_it_saw(
 
 
 async def test_a_follower_sees_events_as_they_happen_until_the_run_ends(
-    service: FakeService, client: httpx.AsyncClient
+    service: FakeService, follower: httpx.AsyncClient
 ) -> None:
     seen = []
-    async with client.stream("GET", f"{RUN}/events") as response:
+    async with follower.stream("GET", f"{RUN}/events") as response:
         async for line in response.aiter_lines():
             if line == ": connected":
                 await service.emit("run-0", "step", {"step": 0})
@@ -79,7 +85,7 @@ async def test_a_follower_sees_events_as_they_happen_until_the_run_ends(
     assert seen == [{"step": 0}, {"state": "succeeded"}]
 
 
-async def test_the_last_words_of_an_ended_run_are_waited_for(service: FakeService, client: httpx.AsyncClient) -> None:
+async def test_the_last_words_of_an_ended_run_are_waited_for(service: FakeService, follower: httpx.AsyncClient) -> None:
     service.records["run-0"] = service.add("run-0", RunState.FAILED)
 
     async def speak_late() -> None:
@@ -87,16 +93,16 @@ async def test_the_last_words_of_an_ended_run_are_waited_for(service: FakeServic
         await service.emit("run-0", "state", {"state": RunState.FAILED, "reason": "late"})
 
     speaking = asyncio.create_task(speak_late())
-    assert "late" in (await client.get(f"{RUN}/events")).text
+    assert "late" in (await follower.get(f"{RUN}/events")).text
     await speaking
 
 
 async def test_an_old_end_does_not_stop_the_stream_of_a_resumed_run(
-    service: FakeService, client: httpx.AsyncClient
+    service: FakeService, follower: httpx.AsyncClient
 ) -> None:
     await service.emit("run-0", "state", {"state": RunState.FAILED})
     await service.emit("run-0", "state", {"state": RunState.RUNNING})
-    async with client.stream("GET", f"{RUN}/events") as response:
+    async with follower.stream("GET", f"{RUN}/events") as response:
         states = []
         async for line in response.aiter_lines():
             if line.startswith("data: "):
@@ -106,8 +112,8 @@ async def test_an_old_end_does_not_stop_the_stream_of_a_resumed_run(
     assert states == ["failed", "running", "succeeded"]
 
 
-async def test_silence_is_filled_with_signs_of_life(client: httpx.AsyncClient) -> None:
-    async with client.stream("GET", f"{RUN}/events") as response:
+async def test_silence_is_filled_with_signs_of_life(follower: httpx.AsyncClient) -> None:
+    async with follower.stream("GET", f"{RUN}/events") as response:
         signs = 0
         async for line in response.aiter_lines():
             signs += line == ": still here"
@@ -123,13 +129,13 @@ async def test_a_reader_that_leaves_is_no_longer_waited_on(service: FakeService)
         await service.given_up.wait()
 
 
-async def test_a_lost_store_and_a_deleted_run_end_the_stream(service: FakeService, client: httpx.AsyncClient) -> None:
-    async with client.stream("GET", f"{RUN}/events") as response:
+async def test_a_lost_store_and_a_deleted_run_end_the_stream(service: FakeService, follower: httpx.AsyncClient) -> None:
+    async with follower.stream("GET", f"{RUN}/events") as response:
         async for line in response.aiter_lines():
             if line == ": connected":
                 service.failure = StoreUnavailable("Redis did not answer")
     service.failure = None
-    async with client.stream("GET", f"{RUN}/events") as response:
+    async with follower.stream("GET", f"{RUN}/events") as response:
         async for line in response.aiter_lines():
             if line == ": connected":
                 del service.records["run-0"]
@@ -160,10 +166,10 @@ async def test_logs_are_lines_of_text(service: FakeService, client: httpx.AsyncC
     ]
 
 
-async def test_logs_are_followed_on_request(service: FakeService, client: httpx.AsyncClient) -> None:
+async def test_logs_are_followed_on_request(service: FakeService, follower: httpx.AsyncClient) -> None:
     await service.emit("run-0", "log", {"level": "info", "message": "first"})
     lines = []
-    async with client.stream("GET", f"{RUN}/logs?follow=true") as response:
+    async with follower.stream("GET", f"{RUN}/logs?follow=true") as response:
         async for line in response.aiter_lines():
             lines.append(line)
             if len(lines) == 1:

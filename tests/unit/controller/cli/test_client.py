@@ -45,12 +45,12 @@ async def test_a_refused_config_carries_its_problems() -> None:
     assert refused.value.problems[0]["field"] == "rollout.n"
 
 
-@pytest.mark.parametrize("run", ["../functions", "a/b", "a?b=c", "a#b", "☃"])
-async def test_a_run_is_one_part_of_a_path(run: str) -> None:
+async def test_a_run_is_one_part_of_a_path() -> None:
     async with served(FakeService()) as url, client_of(url) as client:
-        with pytest.raises(Refused) as refused:
-            await client.run(run)
-    assert refused.value.status == 404
+        for run in ("../functions", "a/b", "a?b=c", "a#b", "☃"):
+            with pytest.raises(Refused) as refused:
+                await client.run(run)
+            assert refused.value.status == 404
 
 
 async def test_nobody_there_is_unreachable() -> None:

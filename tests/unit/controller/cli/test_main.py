@@ -109,7 +109,6 @@ def test_a_config_that_is_refused_is_a_table(controller: Controller, config_file
         ("a: .nan", "NaN"),
         ("a: &x [*x]", "Circular"),
         ("2024-10-09: 1", "keys must be"),
-        ("[" * 3000, "YAML"),
     ],
 )
 def test_a_file_that_is_no_config_is_refused(controller: Controller, config_file: Path, text: str, said: str) -> None:
