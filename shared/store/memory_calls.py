@@ -54,7 +54,7 @@ class MemoryCalls:
     async def release(self, key: CallKey, *, owner: str) -> None:
         """See ``CallStore.release``."""
         call = self._call(key)
-        if call is not None and call.owner == owner and call.reply is None:
+        if call is not None and call.owner == owner:
             call.owner = None
 
     def _call(self, key: CallKey) -> MemoryCall | None:

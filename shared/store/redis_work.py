@@ -112,7 +112,6 @@ class RedisWork:
                 keys.holders(batch),
                 keys.deliveries(batch),
                 keys.offered(batch),
-                keys.batch_index(batch),
             ],
             [owner, item.model_dump_json(), int(again)],
         )

@@ -8,10 +8,7 @@ if fence <= put_by then return {'ok', 0} end
 redis.call('HSET', KEYS[2], 'fence', fence)
 if put_by >= 0 then
   -- A newer owner goes on with the batch. Its predecessor's workers can commit nothing any more.
-  for _, item in ipairs(redis.call('HKEYS', KEYS[6])) do
-    redis.call('RPUSH', KEYS[4], item)
-    redis.call('SADD', KEYS[3], KEYS[4])
-  end
+  for _, item in ipairs(redis.call('HKEYS', KEYS[6])) do redis.call('RPUSH', KEYS[4], item) end
   redis.call('DEL', KEYS[5], KEYS[6], KEYS[7])
   return {'ok', 0}
 end

@@ -240,6 +240,22 @@ async def test_a_newer_owner_of_the_run_offers_again_what_was_held_and_counts_an
     assert await world.store.work.renew_leases(BATCH, owner="alive", ttl_s=LONG_S) == 0
 
 
+async def test_nothing_joins_a_last_chance(world: World) -> None:
+    await put(world, "", "b", offered="a")
+    await lose(world, "w", 1)
+    assert await names(world, "x", max_deliveries=2) == "b"
+    assert await names(world, "y", max_deliveries=2) == "a"
+    for owner, name in (("y", "a"), ("x", "b")):
+        await world.store.work.return_item(BATCH, owner=owner, item=item(name))
+    assert await names(world, "z", max_items=9, max_deliveries=2) == "a"
+
+
+async def test_items_that_may_be_handed_out_once_only_go_together(world: World) -> None:
+    await put(world, "abc")
+    assert await names(world, "w", max_items=2, max_deliveries=1) == "ab"
+    assert await names(world, "w", max_items=2, max_deliveries=1) == "c"
+
+
 async def test_lost_items_go_out_in_the_order_of_their_loss(world: World) -> None:
     await put(world, "ba")
     await lease(world, "w", ttl_s=SHORT_S)
