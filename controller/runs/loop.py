@@ -25,6 +25,7 @@ from shared.contracts.stage import Purpose, Stage
 from shared.observability.metrics import REPLICA_SECONDS, STEP_SECONDS, STEPS
 
 log = logging.getLogger(__name__)
+from shared.service.ending import end_task
 
 WARM_UP_HOLD_S = 60.0
 """How long the first replicas are asked for before their first call: longer than any cold start seen."""
@@ -61,8 +62,7 @@ class RunLoop:
                 head = await self._step(head, total)
         finally:
             if self._cleaning is not None:
-                self._cleaning.cancel()
-                await asyncio.wait({self._cleaning})
+                await end_task(self._cleaning)
 
     async def _warm_up(self) -> None:
         """Ask for the first replicas now, so that they start at the same time and not one stage after another."""

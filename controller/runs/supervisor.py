@@ -27,6 +27,7 @@ from controller.scheduling.plan import Resources
 from controller.settings import ControllerSettings
 from shared.contracts.errors import StageError, StaleFence, StoreRefused, StoreUnavailable
 from shared.contracts.stage import Stage
+from shared.service.ending import end_task
 from shared.store.base import Owned, RunRecord, Store
 from shared.store.blobs import BlobStore
 
@@ -99,13 +100,13 @@ class Supervisor:
             ended, info = await self._watch(record.id, owned, drive)
         except asyncio.CancelledError:
             # This controller is told to end; whoever owns the run next goes on at its head.
-            await _end(drive)
+            await end_task(drive)
             with contextlib.suppress(StoreUnavailable):
                 await self._change(record.id, owned, RunState.PAUSED, {})
             raise
         finally:
             # Before its replicas are freed: a call that goes on would ask for new ones.
-            await _end(drive)
+            await end_task(drive)
         if ended is not None:
             await self._free_replicas()
             await self._change(record.id, owned, ended, {**info, "finished_at": self._platform.now()})
@@ -209,11 +210,3 @@ def checkpoint_root(settings: ControllerSettings, prepared: Prepared, run: str) 
     trainer = prepared.config.trainer
     base = Path(trainer.default_local_dir) if trainer.default_local_dir else settings.checkpoint_root
     return base / trainer.project_name / (trainer.experiment_name or run)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel the task and wait until it is over; its own failure was seen to elsewhere."""
-    task.cancel()
-    await asyncio.wait({task})
-    if not task.cancelled():
-        task.exception()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from functions.rollout.engine import FinishedSequence
+from shared.service.ending import end_task
 
 
 class CommitQueue:
@@ -31,8 +32,7 @@ class CommitQueue:
     async def drop(self) -> None:
         """Stop at once; what is not committed yet will be sampled again. Raises nothing."""
         if self._writer is not None:
-            self._writer.cancel()
-            await asyncio.gather(self._writer, return_exceptions=True)
+            await end_task(self._writer)
 
     async def _write(self) -> None:
         while self._gathered:

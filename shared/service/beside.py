@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
+from shared.service.ending import end_task
+
 
 @contextlib.asynccontextmanager
 async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
@@ -16,14 +18,8 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     try:
         yield
     except BaseException:
-        await _end(task)
+        await end_task(task)
         raise
-    failure = await _end(task)
+    failure = await end_task(task)
     if failure is not None:
         raise failure
-
-
-async def _end(task: asyncio.Task[None]) -> BaseException | None:
-    task.cancel()
-    await asyncio.wait({task})
-    return None if task.cancelled() else task.exception()
