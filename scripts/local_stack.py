@@ -8,7 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
+
+from controller.platforms.local.fork_server import end_with_parent
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 60.0
@@ -35,7 +38,8 @@ def local_stack(state_dir: Path, settings: Mapping[str, str] | None = None) -> I
         **(settings or {}),
     }
     with log.open("wb") as output:
-        # A session of its own: Ctrl-C in the terminal reaches this process, which then ends the stack in order.
+        # A session of its own: Ctrl-C in the terminal reaches this process, which then ends the stack in order. Where
+        # this process is killed before it can, the kernel tells the stack to end.
         process = subprocess.Popen(
             [sys.executable, "-m", "controller.cli", "up"],
             env=environment,
@@ -43,6 +47,7 @@ def local_stack(state_dir: Path, settings: Mapping[str, str] | None = None) -> I
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=partial(end_with_parent, signal.SIGTERM) if sys.platform == "linux" else None,
         )
     try:
         yield _wait_for_address(process, address, log)

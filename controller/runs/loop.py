@@ -23,9 +23,9 @@ from shared.contracts.errors import StoreUnavailable
 from shared.contracts.learner import InitInputs, LearnerInputs, LearnerOutputs
 from shared.contracts.stage import Purpose, Stage
 from shared.observability.metrics import REPLICA_SECONDS, STEP_SECONDS, STEPS
+from shared.service.ending import end_task
 
 log = logging.getLogger(__name__)
-from shared.service.ending import end_task
 
 WARM_UP_HOLD_S = 60.0
 """How long the first replicas are asked for before their first call: longer than any cold start seen."""
