@@ -150,10 +150,10 @@ def describe(checkpoints: tuple[Checkpointed, ...]) -> list[CheckpointInfo]:
 
 
 def is_writable(root: Path) -> str | None:
-    """Why checkpoints cannot be written below ``root``; ``None`` if they can."""
+    """Why checkpoints cannot be written below ``root``; ``None`` if they can. Leaves nothing behind."""
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        probe = root / f".probe.{os.getpid()}"
+        place = next(folder for folder in (root, *root.parents) if folder.exists())
+        probe = place / f".probe.{os.urandom(4).hex()}"
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:

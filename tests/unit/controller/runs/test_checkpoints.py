@@ -193,10 +193,12 @@ async def test_weights_that_are_gone_are_not_checkpointed(disk: Disk) -> None:
     assert not disk.root.exists()
 
 
-def test_a_writable_root_is_made_and_left_empty(tmp_path: Path) -> None:
-    root = tmp_path / "a" / "b"
-    assert is_writable(root) is None
-    assert list(root.iterdir()) == []
+def test_looking_whether_a_root_can_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert is_writable(tmp_path) is None
+    assert is_writable(tmp_path / "a" / "b") is None
+    assert list(tmp_path.iterdir()) == []
+    with failing(0, OSError(errno.EROFS, "Read-only file system"), lasting=True):
+        assert is_writable(tmp_path / "a") == "Read-only file system"
 
 
 @in_virtual_time
