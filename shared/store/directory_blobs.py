@@ -1,4 +1,7 @@
-"""Blobs as files in a directory: the local platform's default, or a volume that all functions share."""
+"""Blobs as files in a directory: the local platform's default, or a volume that all functions share.
+
+They outlive every process. A power cut may take the last seconds, as it does from Redis; the digest then tells.
+"""
 
 import asyncio
 import contextlib

@@ -150,7 +150,7 @@ class RedisWork:
         """See ``WorkStore.committed``."""
         if not ids:
             return set()
-        found = await self._redis.pipeline([("HEXISTS", keys.samples(batch), str(id)) for id in ids])
+        found = await self._redis.script("present", [keys.samples(batch)], [str(id) for id in ids])
         return {id for id, there in zip(ids, found, strict=True) if there}
 
     async def samples(self, batch: BatchKey, ids: Sequence[SampleId]) -> dict[SampleId, bytes]:
