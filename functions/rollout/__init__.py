@@ -1,0 +1,1 @@
+"""The rollout stage: samples the completions of prompts, with their logprobs."""
