@@ -1,0 +1,92 @@
+"""Logprobs of completion tokens by the learner's model: the pass that gradients flow back through.
+
+Logits are computed at trained positions only, so what stands at masked ones never enters the graph.
+
+Shapes: B rows, T longest completion, L longest sequence, M trained tokens, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from functions.learner.padding import pad_to_batch
+from functions.learner.prompt_sharing import build_layout, predict_trained_tokens, shared_prompt_attention
+from functions.learner.rows import TrainRow
+from shared.modeling.logprobs import entropy, token_logprobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionLogprobs:
+    """`[B, T]` float32, 0 where `loss_mask` is False."""
+
+    logprobs: Tensor
+    entropy: Tensor
+    """Of the whole distribution at each position."""
+
+
+TrainedLogits = Callable[[Sequence[TrainRow]], Tensor]
+"""Rows → logits of their trained tokens, rows one behind the other. [M, V]"""
+
+
+@contextmanager
+def trained_logits(model: PreTrainedModel, *, share_prompts: bool) -> Iterator[TrainedLogits]:
+    """The forward pass to use, and to call backward, within. Both give the same numbers; sharing is faster."""
+    if not share_prompts:
+        yield lambda rows: plain_logits(model, rows)
+        return
+    with shared_prompt_attention(model):
+        yield lambda rows: predict_trained_tokens(model, build_layout(rows, model.device))
+
+
+def plain_logits(model: PreTrainedModel, rows: Sequence[TrainRow]) -> Tensor:
+    """One padded sequence of prompt and completion per row. [M, V]
+
+    Padding stands on the right, where a causal model cannot see it from any real token: no mask is needed and
+    positions start at 0. The last token of a completion predicts nothing that is trained and stays out.
+    """
+    token_ids = pad_to_batch([np.concatenate([row.prompt_token_ids, row.completion_token_ids[:-1]]) for row in rows])
+    first = min(row.prompt_token_ids.size for row in rows) - 1
+    outputs = model(input_ids=token_ids.to(model.device), use_cache=False, logits_to_keep=token_ids.shape[1] - first)
+    row_numbers, positions = [], []
+    for number, row in enumerate(rows):
+        trained = np.flatnonzero(row.loss_mask)
+        row_numbers.append(np.full(trained.size, number))
+        positions.append(row.prompt_token_ids.size - 1 + trained - first)
+    logits: Tensor = outputs.logits[_index(row_numbers), _index(positions)]
+    return logits
+
+
+def completion_logprobs(logits_of: TrainedLogits, rows: Sequence[TrainRow], temperature: float) -> Tensor:
+    """Logprobs of the rows' trained tokens under the full softmax at `temperature`. [B, T]"""
+    return _logprobs(logits_of(rows), rows, temperature)
+
+
+def logprobs_and_entropy(
+    logits_of: TrainedLogits, rows: Sequence[TrainRow], temperature: float, *, entropy_gradient: bool
+) -> CompletionLogprobs:
+    """Both from one forward pass; the entropy has a gradient only on demand."""
+    logits = logits_of(rows)
+    entropies = entropy(logits if entropy_gradient else logits.detach(), temperature)
+    return CompletionLogprobs(logprobs=_logprobs(logits, rows, temperature), entropy=_scatter(entropies, rows))
+
+
+def _logprobs(logits: Tensor, rows: Sequence[TrainRow], temperature: float) -> Tensor:
+    token_ids = _index([row.completion_token_ids[row.loss_mask] for row in rows]).to(logits.device)
+    return _scatter(token_logprobs(logits, token_ids, temperature), rows)
+
+
+def _scatter(trained_values: Tensor, rows: Sequence[TrainRow]) -> Tensor:
+    """`[M]` to its places in `[B, T]`, 0 elsewhere."""
+    loss_mask = pad_to_batch([row.loss_mask for row in rows]).to(trained_values.device)
+    return torch.zeros(loss_mask.shape, device=loss_mask.device).masked_scatter(loss_mask, trained_values)
+
+
+def _index(parts: Sequence[NDArray[np.integer[Any]]]) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts))

@@ -1,0 +1,37 @@
+"""The gradient between backward and the optimizer."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from functions.learner.errors import NonFiniteGradient
+
+
+def complete_gradient(parameters: Iterable[nn.Parameter]) -> None:
+    """Gives every parameter that the loss did not reach a gradient of 0.
+
+    AdamW skips parameters without one. Which those are would depend on the rows; so each update is one for all.
+    """
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+def clip_gradient(parameters: Iterable[nn.Parameter], max_norm: float | None) -> float:
+    """Scales the whole gradient to at most `max_norm` (2-norm; None leaves it) and returns the norm it had.
+
+    Raises NonFiniteGradient when the norm is not finite: scaled or not, such a gradient destroys the model.
+    """
+    parameters = list(parameters)
+    norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    value = norm.item()
+    if not math.isfinite(value):
+        raise NonFiniteGradient(
+            f"the gradient's norm is {value}, the update was not applied: look for a training/rollout_probs_diff "
+            "that grew before, lower lr, or resume from an earlier checkpoint"
+        )
+    if max_norm is not None:
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return value

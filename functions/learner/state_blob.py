@@ -1,0 +1,39 @@
+"""Learner state on its way through the blob store: tensors, and a few facts as JSON beside them.
+
+A blob is a safetensors file whose metadata holds one key. Equal states give equal bytes: safetensors writes
+tensors in a fixed order, but several metadata keys in a random one.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from functions.learner.errors import DamagedState
+
+FACTS_KEY = "facts"
+HEADER_LENGTH_BYTES = 8
+"""A safetensors file starts with the length of its JSON header, little-endian."""
+
+
+def encode_state(kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:
+    """Tensors and facts as bytes. `kind` says what they are, so that one cannot be read as another."""
+    on_cpu = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    return save(on_cpu, metadata={FACTS_KEY: json.dumps({"kind": kind, **facts}, sort_keys=True)})
+
+
+def decode_state(kind: str, blob: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Inverse of `encode_state`. Raises DamagedState."""
+    try:
+        tensors = load(blob)
+        end = HEADER_LENGTH_BYTES + int.from_bytes(blob[:HEADER_LENGTH_BYTES], "little")
+        facts = json.loads(json.loads(blob[HEADER_LENGTH_BYTES:end])["__metadata__"][FACTS_KEY])
+        found = facts.pop("kind")
+    except (SafetensorError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise DamagedState(f"the blob is no learner state: {error}") from error
+    if found != kind:
+        raise DamagedState(f"the blob is a learner's {found}, not its {kind}")
+    return tensors, facts

@@ -1,0 +1,94 @@
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.learner.batching import pack_micro_batches, split_mini_batches
+from functions.learner.rows import TrainRow, sort_rows
+from tests.unit.functions.learner.builders import make_row, ragged_rows
+
+
+def padded_tokens(rows: Sequence[TrainRow], micro_batch: Sequence[int], share_prompts: bool) -> int:
+    """What the model computes for a micro-batch."""
+    prompts = [rows[index].prompt_token_ids.tobytes() for index in micro_batch]
+    copies = len(set(prompts)) if share_prompts else len(prompts)
+    longest = max(rows[index].prompt_token_ids.size for index in micro_batch)
+    return copies * longest + len(prompts) * max(rows[index].num_tokens for index in micro_batch)
+
+
+@pytest.mark.parametrize("share_prompts", [True, False])
+@given(seed=st.integers(0, 2**32 - 1), max_tokens=st.integers(1, 150))
+def test_every_row_is_packed_once_and_within_the_budget(share_prompts: bool, seed: int, max_tokens: int) -> None:
+    rows = ragged_rows(num_groups=5, group_size=4, seed=seed)
+
+    plan = pack_micro_batches(rows, range(len(rows)), max_tokens, share_prompts=share_prompts)
+
+    assert sorted(index for micro_batch in plan for index in micro_batch) == list(range(len(rows)))
+    for micro_batch in plan:
+        assert micro_batch
+        assert len(micro_batch) == 1 or padded_tokens(rows, micro_batch, share_prompts) <= max_tokens
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_plan_does_not_depend_on_arrival(seed: int) -> None:
+    rows = ragged_rows()
+    arrived = rows.copy()
+    random.Random(seed).shuffle(arrived)
+
+    plans = [
+        pack_micro_batches(sort_rows(batch), range(len(rows)), 40, share_prompts=True) for batch in (rows, arrived)
+    ]
+
+    assert plans[0] == plans[1]
+
+
+def test_completions_of_a_prompt_stay_together_where_they_fit() -> None:
+    rows = [make_row(uid, s, prompt=(n, n, n), completion=(1, 1)) for n, uid in enumerate("abcd") for s in range(3)]
+
+    plan = pack_micro_batches(rows, range(12), 20, share_prompts=True)
+
+    assert plan == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+
+
+def test_prompts_that_cannot_be_shared_are_counted_once_per_row() -> None:
+    rows = [make_row("a", sample, prompt=(1, 1, 1), completion=(1,)) for sample in range(4)]
+
+    assert pack_micro_batches(rows, range(4), 8, share_prompts=True) == [[0, 1, 2, 3]]
+    assert pack_micro_batches(rows, range(4), 8, share_prompts=False) == [[0, 1], [2, 3]]
+
+
+def test_a_family_that_does_not_fit_is_cut_by_length() -> None:
+    lengths = (2, 9, 3, 9)
+    rows = [make_row("a", sample, prompt=(1, 1), completion=(1,) * n) for sample, n in enumerate(lengths)]
+
+    assert pack_micro_batches(rows, range(4), 20, share_prompts=True) == [[1, 3], [2, 0]]
+
+
+def test_a_row_longer_than_the_budget_is_alone() -> None:
+    rows = [make_row("a", 0, completion=(1,) * 30), make_row("a", 1)]
+
+    assert pack_micro_batches(rows, range(2), 10, share_prompts=True) == [[0], [1]]
+
+
+def test_similar_lengths_lie_together() -> None:
+    sizes = {"a": 2, "b": 9, "c": 2, "d": 9}
+    rows = [make_row(uid, s, prompt=(n,), completion=(1,) * n) for uid, n in sizes.items() for s in range(2)]
+
+    assert pack_micro_batches(rows, range(8), 38, share_prompts=True) == [[2, 3, 6, 7], [0, 1, 4, 5]]
+
+
+def test_mini_batches_are_runs_of_whole_groups() -> None:
+    rows = [make_row(uid, sample) for uid in "abcde" for sample in range(2)]
+    groups = [(uid, 0) for uid in "abcde"]
+
+    assert split_mini_batches(rows, groups, 2) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert split_mini_batches(rows, groups, 0) == [list(range(10))]
+
+
+def test_groups_that_are_not_given_are_left_out() -> None:
+    rows = [make_row(uid, sample) for uid in "abc" for sample in range(2)]
+
+    assert split_mini_batches(rows, [("a", 0), ("c", 0)], 1) == [[0, 1], [4, 5]]
+    assert split_mini_batches(rows, [], 2) == []
