@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 from importlib import import_module
 
 from rich.text import Text
@@ -14,20 +15,29 @@ log = logging.getLogger(__name__)
 
 
 def serve(*, verbose: bool) -> ExitCode:
-    """Run Redis, the functions and the controller until Ctrl-C or SIGTERM."""
+    """Run Redis, the functions and the controller until Ctrl-C or SIGTERM, then end them in order."""
     log_to_stderr("INFO" if verbose else "WARNING")
-    # By name: the command is a client of the controller, and all of it but this line stays below the composition root.
-    stack = import_module("controller.main")
     try:
-        asyncio.run(stack.serve_local(ControllerSettings.from_environment(), on_ready=_announce))
+        asyncio.run(_serve(ControllerSettings.from_environment()))
     except SettingsInvalid as error:
         return fail(str(error), ExitCode.USAGE)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return ExitCode.OK
     except Exception as error:
         log.info("the stack ended", exc_info=error)
-        return fail(f"{error or type(error).__name__} (--verbose says more)", ExitCode.FAILURE)
+        return fail(f"{str(error) or type(error).__name__} (--verbose says more)", ExitCode.FAILURE)
     return ExitCode.OK
+
+
+async def _serve(settings: ControllerSettings) -> None:
+    # One cancellation, from the outside in. A server that handles signals itself raises them again when it is done:
+    # SIGTERM would then end this process before its children are, and SIGINT would cancel the cleaning up.
+    loop, serving = asyncio.get_running_loop(), asyncio.current_task()
+    if serving is not None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, serving.cancel)
+    # By name: the command is a client of the controller, and all of it but this line stays below the composition root.
+    await import_module("controller.main").serve_local(settings, on_ready=_announce)
 
 
 def _announce(url: str) -> None:

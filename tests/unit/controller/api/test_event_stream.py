@@ -85,15 +85,18 @@ async def test_a_follower_sees_events_as_they_happen_until_the_run_ends(
     assert seen == [{"step": 0}, {"state": "succeeded"}]
 
 
-async def test_the_last_words_of_an_ended_run_are_waited_for(service: FakeService, follower: httpx.AsyncClient) -> None:
-    service.records["run-0"] = service.add("run-0", RunState.FAILED)
+async def test_the_last_words_of_an_ended_run_are_waited_for(service: FakeService) -> None:
+    service.add("run-0", RunState.FAILED)
 
     async def speak_late() -> None:
         await service.waiting.wait()
-        await service.emit("run-0", "state", {"state": RunState.FAILED, "reason": "late"})
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await service.emit("run-0", "log", {"message": "late"})
 
     speaking = asyncio.create_task(speak_late())
-    assert "late" in (await follower.get(f"{RUN}/events")).text
+    async with served(service, pace=Pace(settle_s=0.2)) as url, httpx.AsyncClient(base_url=url) as client:
+        assert "late" in (await client.get(f"{RUN}/events")).text
     await speaking
 
 
