@@ -20,6 +20,8 @@ class FakeReward:
 
     def __init__(self, duration_s: float) -> None:
         self._duration_s = duration_s
+        self.given: list[Score] = []
+        """All scores, in the order of their making."""
 
     async def handle(self, call: StageCall[RewardInputs], context: CallContext) -> Outcome[RewardOutputs]:
         """Score all completions of the rows; a missing one is an error."""
@@ -30,6 +32,7 @@ class FakeReward:
             Score(row_uid=id.row_uid, sample=id.sample, reward=float(sum(completion.token_ids.tolist()) % 2))
             for id, completion in sorted(completions.items())
         )
+        self.given += scores
         body = Scores(scores=scores).model_dump_json().encode()
         ref = await context.blobs.put(call.key.run, call.key.step, f"{call.key.purpose}-scores", body)
         mean = sum(score.reward for score in scores) / len(scores)

@@ -33,7 +33,7 @@ NO_THREADS = ThreadPoolExecutor(max_workers=1)
 """Part of every process; nothing here computes on it, so it never starts a thread."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeenCall:
     """A call as it reached a stage."""
 
@@ -41,6 +41,8 @@ class SeenCall:
     attempt: int
     fence: int
     policy: PolicyRef | None
+    threads: int
+    inputs: Any
     instance: str
     at: float
 
@@ -93,7 +95,17 @@ class FakeStages:
                 raise StoreUnavailable(f"{replica.instance} is dead")
 
         call = StageCall[handler.inputs].model_validate_json(body)  # type: ignore[name-defined]
-        self.calls.append(SeenCall(call.key, call.attempt, call.fence, call.policy, replica.instance, virtual_now()))
+        seen = SeenCall(
+            key=call.key,
+            attempt=call.attempt,
+            fence=call.fence,
+            policy=call.policy,
+            threads=call.threads,
+            inputs=call.inputs,
+            instance=replica.instance,
+            at=virtual_now(),
+        )
+        self.calls.append(seen)
         async with self._arrived:
             self._arrived.notify_all()
         process = Replica(
