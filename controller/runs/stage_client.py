@@ -3,6 +3,7 @@
 Every retry is safe, since a stage call is idempotent by its key: an attempt that did finish is answered from the store.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from pydantic import ValidationError
 
 from controller.platforms.base import FunctionUnknown, FunctionUnreachable, Platform, PlatformReply
 from controller.runs.errors import ContractBroken, RunLost, StageFailed, StageUnavailable
+from controller.runs.stage_watch import watch_stage
 from shared.contracts.call import CallKey, StageCall, StageReply
 from shared.contracts.errors import Problem, StaleFence
 from shared.contracts.policy import PolicyRef
+from shared.contracts.stage import Stage
 from shared.contracts.wire import Wire
+from shared.service.ending import end_task
 
 log = logging.getLogger(__name__)
 
@@ -92,13 +96,7 @@ class StageClient:
                 inputs=inputs,
             )
             try:
-                answer = await self._platform.invoke(
-                    key.stage,
-                    key.stage.route,
-                    call.model_dump_json().encode(),
-                    headers=self._headers,
-                    timeout_s=self._timeout_s,
-                )
+                answer = await self._invoke(key.stage, call.model_dump_json().encode())
             except FunctionUnknown as error:
                 raise StageFailed(key.stage, "function_unknown", str(error)) from error
             except FunctionUnreachable as error:
@@ -124,6 +122,21 @@ class StageClient:
             await self._platform.sleep(backoff_s)
             backoff_s = min(MAX_BACKOFF_S, 2 * backoff_s)
         raise StageUnavailable(f"{key.stage} gave no result in {MAX_ATTEMPTS} attempts: {reason}")
+
+    async def _invoke(self, stage: Stage, body: bytes) -> PlatformReply:
+        """The answer, or why there is none while the stage has no replica."""
+        invoking = asyncio.create_task(
+            self._platform.invoke(stage, stage.route, body, headers=self._headers, timeout_s=self._timeout_s)
+        )
+        watching = asyncio.create_task(watch_stage(self._platform, stage, self._notify))
+        try:
+            await asyncio.wait({invoking, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not invoking.done():
+                watching.result()
+            return await invoking
+        finally:
+            await end_task(watching)
+            await end_task(invoking)
 
     def _accept(
         self, call: StageCall[Any], answer: PlatformReply, outputs: type[OutT], sent_at: float
