@@ -15,7 +15,7 @@ EngineFactory = Callable[[str], Engine]
 class PolicyEngine:
     """Keeps one engine and loads weights into it lazily, so that every call is served by the digest that it names."""
 
-    def __init__(self, make_engine: EngineFactory = TorchEngine.from_folder) -> None:
+    def __init__(self, make_engine: EngineFactory = TorchEngine.for_model) -> None:
         self._make_engine = make_engine
         self._engine: Engine | None = None
         self._model = ""
