@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+import torch
+
+from functions.learner.metrics import MetricSums, batch_metrics
+from tests.unit.functions.learner.builders import make_row
+
+
+def test_parts_of_different_size_give_the_mean_of_the_whole() -> None:
+    sums = MetricSums()
+    sums.add({"x": 1.0 + 2.0 + 3.0}, 3)
+    sums.add({"x": 10.0}, 1)
+
+    assert sums.reduce() == {"x": 4.0}
+
+
+def test_extremes_are_kept_even_below_zero() -> None:
+    sums = MetricSums()
+    for value in (-3.0, -1.0, -2.0):
+        sums.add_maxima({"x": value})
+
+    assert sums.reduce() == {"x": -1.0}
+
+
+def test_a_mean_over_nothing_is_zero() -> None:
+    sums = MetricSums()
+    sums.add({"x": 0.0}, 0)
+
+    assert sums.reduce() == {"x": 0.0}
+
+
+def test_the_batch_is_described_by_verls_names() -> None:
+    rows = [
+        make_row("a", 0, prompt=(1,), completion=(1, 2, 3, 4), finish_reason="length"),
+        make_row("a", 1, prompt=(1,), completion=(1, 2), loss_mask=np.array([True, False])),
+        make_row("b", 0, prompt=(1, 2, 3), completion=(1,)),
+    ]
+    advantages = torch.tensor([[2.0] * 4, [-1.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0]])
+
+    assert batch_metrics(rows, [1.0, 0.0, 0.5], advantages) == {
+        "critic/score/mean": 0.5,
+        "critic/score/max": 1.0,
+        "critic/score/min": 0.0,
+        "critic/rewards/mean": 0.5,
+        "critic/rewards/max": 1.0,
+        "critic/rewards/min": 0.0,
+        "critic/advantages/mean": pytest.approx(11 / 6),
+        "critic/advantages/max": 4.0,
+        "critic/advantages/min": -1.0,
+        "prompt_length/mean": pytest.approx(5 / 3),
+        "prompt_length/max": 3.0,
+        "prompt_length/min": 1.0,
+        "response_length/mean": pytest.approx(7 / 3),
+        "response_length/max": 4.0,
+        "response_length/min": 1.0,
+        "response_length/clip_ratio": pytest.approx(1 / 3),
+        "perf/total_num_tokens": 12.0,
+    }
+
+
+def test_a_completion_that_ends_in_its_last_token_is_not_clipped() -> None:
+    rows = [make_row("a", 0, completion=(1, 2)), make_row("a", 1, completion=(1, 2))]
+
+    assert batch_metrics(rows, [0.0, 0.0], torch.zeros(2, 2))["response_length/clip_ratio"] == 0.0
+
+
+def test_a_batch_without_trained_tokens_has_zeros() -> None:
+    row = make_row(loss_mask=np.zeros(2, bool))
+
+    assert batch_metrics([row], [0.0], torch.zeros(1, 2))["critic/advantages/mean"] == 0.0
