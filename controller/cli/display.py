@@ -16,7 +16,7 @@ from controller.cli.text import duration, number, printable
 
 LINE_EVERY_S = 5.0
 """Pace of lines where they cannot be redrawn, such as in the logs of a CI job."""
-PHASES = {"starting": "starting replicas", "evaluating": "evaluating", "step": "training"}
+PHASES = {"starting": "starting replicas", "evaluating": "evaluating on the held-out rows", "step": "training"}
 
 
 class Display(Protocol):

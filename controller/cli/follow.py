@@ -5,12 +5,14 @@ from typing import Any
 from rich.console import Console
 
 from controller.cli.client import ControllerClient
-from controller.cli.display import open_display
+from controller.cli.display import PHASES, open_display
 from controller.cli.progress import ProgressView
 from controller.cli.sse import ServerEvent
 from controller.cli.text import number
 from controller.runs.checkpoints import MODEL_FOLDER
 
+ANNOUNCED_PHASES = ("starting", "evaluating")
+"""Phases that take a while and end with no step."""
 LOUD = ("warning", "error", "critical")
 """Levels of log messages that are shown beside the progress; the rest is in ``rlhfless logs``."""
 
@@ -61,8 +63,8 @@ def notable(event: ServerEvent) -> str | None:
             return f"held-out accuracy {number(data.get('accuracy'))} after {data.get('step')} steps ({rows} prompts)"
         case "checkpoint":
             return f"checkpoint of step {data.get('step')} in {data.get('folder')}"
-        case "progress" if data.get("phase") == "starting":
-            return "starting replicas"
+        case "progress" if data.get("phase") in ANNOUNCED_PHASES:
+            return PHASES[data["phase"]]
         case "log" if data.get("level") in LOUD:
             return f"{data['level']}: {data.get('message')}"
     return None

@@ -16,6 +16,8 @@ from controller.cli.text import printable
 from controller.runs.config.problems import ConfigInvalid
 
 UNPROCESSABLE = 422
+PIPED_WIDTH = 160
+"""Columns where standard output is no terminal: a log or another program has no edge to fold a table at."""
 
 
 class ExitCode(IntEnum):
@@ -78,7 +80,10 @@ def error_console() -> Console:
 
 def result_console() -> Console:
     """Standard output."""
-    return Console(highlight=False)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    return console
 
 
 async def _with_client(url: str | None, token: str | None, action: Action) -> ExitCode:

@@ -84,7 +84,7 @@ def ledger_table(ledger: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Tab
     """What each function's replicas cost, by what for, and in all."""
     fields = ("busy_s", "idle_s", "cold_s", "draining_s", "cpu_seconds", "gpu_seconds")
     table = _table("for", "function")
-    for heading in ("busy s", "idle s", "cold s", "draining s", "CPU-seconds", "GPU-seconds", "cost $"):
+    for heading in ("busy s", "idle s", "cold s", "draining s", "CPU-s", "GPU-s", "cost $"):
         table.add_column(heading, justify="right")
     totals = dict.fromkeys((*fields, "usd"), 0.0)
     for purpose, functions in ledger.items():

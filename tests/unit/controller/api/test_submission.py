@@ -3,7 +3,7 @@ import json
 import pytest
 
 from controller.api.json_text import NotJson
-from controller.api.submission import MAX_OVERRIDE_CHARS, MAX_OVERRIDES, Submission, parse_submission
+from controller.api.submission import MAX_BRACKETS, MAX_OVERRIDE_CHARS, MAX_OVERRIDES, Submission, parse_submission
 from controller.runs.config.problems import ConfigInvalid
 
 
@@ -59,6 +59,11 @@ def test_a_bomb_of_references_is_refused() -> None:
     bomb = "a.b={" + ", ".join(levels) + "}"
     with pytest.raises(ConfigInvalid, match="values"):
         parse_submission(body({"config": {}, "overrides": [bomb]}))
+
+
+def test_an_override_with_more_brackets_than_a_value_has_is_not_even_read() -> None:
+    with pytest.raises(ConfigInvalid, match="brackets"):
+        parse_submission(body({"config": {}, "overrides": [f"a.b=[{'[],' * MAX_BRACKETS}]"]}))
 
 
 def test_an_override_that_the_config_parser_refuses_is_left_to_it() -> None:

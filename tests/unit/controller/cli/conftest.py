@@ -85,7 +85,6 @@ def no_controller_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path) 
     for name in ("RLHFLESS_URL", "RLHFLESS_TOKEN", "RLHFLESS_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RLHFLESS_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("COLUMNS", "200")
 
 
 @pytest.fixture(scope="module")

@@ -76,6 +76,8 @@ async def test_a_run_that_never_started_came_to_nothing() -> None:
         ("log", {"level": "warning", "message": "rollout was retried"}, "warning: rollout was retried"),
         ("log", {"level": "info", "message": "columns recognised"}, None),
         ("progress", {"phase": "starting"}, "starting replicas"),
+        ("progress", {"phase": "evaluating", "step": 3}, "evaluating on the held-out rows"),
+        ("progress", {}, None),
         ("progress", {"phase": "step"}, None),
         ("step", {"step": 1}, None),
     ],
