@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.virtual import in_virtual_time
 from tests.fakes.world import RUN, make_world, without_folders
 
-NUM_CUTS = 16
+NUM_CUTS = 10
 RUN_S = 42.0
 """About how long the run below takes undisturbed."""
 

@@ -10,14 +10,15 @@ import pytest
 
 from controller.platforms.simulated.clock import EPOCH, virtual_now
 from controller.runs.state import PENDING, RunState
-from controller.runs.supervisor import OWNER_TTL_S
+from controller.runs.supervisor import OWNER_TTL_S, checkpoint_root
+from controller.settings import ControllerSettings
 from shared.contracts.stage import Stage
 from shared.store.base import Owned, RunRecord, Store
 from tests.fakes.gates import Gated
 from tests.fakes.scripted import Scripted, plain, refusal
 from tests.fakes.stack import Stack, make_stack
 from tests.fakes.virtual import in_virtual_time
-from tests.fakes.world import SPECS
+from tests.fakes.world import SPECS, config_of, prepared_of
 
 ENDED = ("failed", "cancelled", "succeeded")
 
@@ -373,3 +374,14 @@ async def test_a_run_deleted_under_its_driver_is_given_up(tmp_path: Path) -> Non
     other = await stack.submit(controller)
     assert isinstance(await stack.until(other, "succeeded"), RunRecord)
     await stack.stop()
+
+
+def test_checkpoints_lie_by_project_and_experiment(tmp_path: Path) -> None:
+    settings = ControllerSettings.from_environment({"RLHFLESS_STATE_DIR": str(tmp_path)})
+
+    def root(**overrides: Any) -> Path:
+        return checkpoint_root(settings, prepared_of(config_of(**overrides), tmp_path), "run-1")
+
+    assert root() == tmp_path / "checkpoints" / "rlhfless" / "run-1"
+    assert root(trainer__project_name="p", trainer__experiment_name="e") == tmp_path / "checkpoints" / "p" / "e"
+    assert root(trainer__default_local_dir="/models/out") == Path("/models/out/rlhfless/run-1")
