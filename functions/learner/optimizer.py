@@ -25,20 +25,15 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def build_optimizer(model: nn.Module, config: LearnerConfig) -> AdamW:
     """A fresh AdamW (decoupled decay, arXiv 1711.05101) over all trainable parameters, with decay on every one."""
-    return AdamW(
-        list(trainable_parameters(model).values()),
-        lr=config.lr,
-        betas=config.betas,
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        fused=True,
-    )
+    optimizer = AdamW(list(trainable_parameters(model).values()), fused=True)
+    configure(optimizer, config, config.lr)
+    return optimizer
 
 
-def set_learning_rate(optimizer: AdamW, lr: float) -> None:
-    """The rate of the updates to come."""
+def configure(optimizer: AdamW, config: LearnerConfig, lr: float) -> None:
+    """Hyperparameters of the updates to come. An optimizer that was kept from an earlier call has that one's."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group.update(lr=lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)
 
 
 def optimizer_state_to_blob(optimizer: AdamW, model: nn.Module) -> bytes:

@@ -28,7 +28,7 @@ from functions.learner.forward import TrainedLogits, completion_logprobs, traine
 from functions.learner.gradient import clip_gradient, complete_gradient
 from functions.learner.metrics import MetricSums
 from functions.learner.objective import micro_batch_loss
-from functions.learner.optimizer import set_learning_rate, trainable_parameters
+from functions.learner.optimizer import configure, trainable_parameters
 from functions.learner.progress import UpdateProgress
 from functions.learner.prompt_sharing import supports_prompt_sharing
 from functions.learner.rows import TrainRow
@@ -81,7 +81,7 @@ def update_policy(
     updates = plan * config.ppo_epochs
     num_updates, old_logprobs, sums = _resume(progress, batch, len(updates))
     lr = learning_rate(config, step)
-    set_learning_rate(optimizer, lr)
+    configure(optimizer, config, lr)
     model.eval()
     with trained_logits(model, share_prompts=share_prompts) as logits_of:
         if old_logprobs is None and len(updates) > 1:

@@ -9,9 +9,9 @@ from transformers import PreTrainedModel
 from functions.learner.errors import DamagedState
 from functions.learner.optimizer import (
     build_optimizer,
+    configure,
     load_optimizer_state,
     optimizer_state_to_blob,
-    set_learning_rate,
     trainable_parameters,
 )
 from tests.unit.functions.learner.builders import make_config, tiny_model
@@ -145,7 +145,7 @@ def test_the_update_is_adamw_by_its_formula() -> None:
     weight = model.model.norm.weight
     before = weight.detach().double()
 
-    set_learning_rate(optimizer, 0.25)
+    configure(optimizer, CONFIG, lr=0.25)
     update(model, optimizer, 0)
 
     gradient = weight.grad.double()

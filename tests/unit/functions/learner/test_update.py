@@ -209,6 +209,18 @@ def test_the_learning_rate_is_that_of_the_step_whatever_came_before() -> None:
     assert not torch.equal(learner.weights(), before)
 
 
+@pytest.mark.parametrize("change", [{"betas": (0.5, 0.6)}, {"eps": 1.0}, {"weight_decay": 0.5}])
+def test_an_optimizer_kept_from_another_config_follows_this_one(change: dict[str, Any]) -> None:
+    config = make_config(**change)
+    kept, fresh = Learner(make_config()), Learner(config)
+    kept.config = config
+    for step in range(2):
+        kept.step(ragged_rows(), step)
+        fresh.step(ragged_rows(), step)
+
+    assert torch.equal(kept.weights(), fresh.weights())
+
+
 @pytest.mark.parametrize("bad_step", [0, 1])
 def test_a_gradient_that_is_not_finite_is_not_applied(bad_step: int) -> None:
     learner = Learner(make_config())
