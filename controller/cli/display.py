@@ -39,7 +39,7 @@ class Display(Protocol):
 
 def open_display(console: Console, run: str) -> Display:
     """The display that fits the console."""
-    return LiveDisplay(console, run) if console.is_terminal else LineDisplay(console, run)
+    return LiveDisplay(console, run) if console.is_terminal else LineDisplay(console)
 
 
 class LiveDisplay:
@@ -70,13 +70,11 @@ class LiveDisplay:
 class LineDisplay:
     """Prints a line when enough time has passed since the last one."""
 
-    def __init__(self, console: Console, run: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
-        self._run = run
         self._clock = clock
-        self._shown: ProgressView | None = None
+        self._latest = self._shown = ProgressView()
         self._shown_at = float("-inf")
-        self._latest: ProgressView | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -84,8 +82,7 @@ class LineDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._latest is not None and self._latest.num_steps != (self._shown or ProgressView()).num_steps:
-            self._print(self._latest)
+        self._catch_up()
 
     def show(self, view: ProgressView) -> None:
         """See ``Display.show``."""
@@ -94,12 +91,20 @@ class LineDisplay:
             self._print(view)
 
     def say(self, line: str) -> None:
-        """See ``Display.say``."""
-        self._console.print(Text(printable(line)), soft_wrap=True)
+        """See ``Display.say``. The steps before it are shown before it."""
+        self._catch_up()
+        self._write(line)
+
+    def _catch_up(self) -> None:
+        if self._latest.num_steps != self._shown.num_steps:
+            self._print(self._latest)
 
     def _print(self, view: ProgressView) -> None:
         self._shown, self._shown_at = view, self._clock()
-        self.say(one_line(view))
+        self._write(one_line(view))
+
+    def _write(self, line: str) -> None:
+        self._console.print(Text(printable(line)), soft_wrap=True)
 
 
 def one_line(view: ProgressView) -> str:

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from controller.cli.text import duration, moment, number, printable, size
+from controller.cli.text import duration, moment, money, number, printable, size
 
 PURPOSES = {"init": "start", "train": "training", "eval": "evaluation"}
 
@@ -97,7 +97,7 @@ def ledger_table(ledger: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Tab
 
 
 def _cost_cells(cost: Mapping[str, float], fields: Sequence[str]) -> list[str]:
-    return [*(f"{cost[name]:.1f}" for name in fields), f"{cost['usd']:.4f}"]
+    return [*(f"{cost[name]:.1f}" for name in fields), money(cost["usd"])]
 
 
 def _table(*headings: str) -> Table:

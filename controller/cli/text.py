@@ -28,6 +28,11 @@ def duration(seconds: float | None) -> str:
     return f"{total // HOUR_S} h {total % HOUR_S // MINUTE_S:02d} min"
 
 
+def money(usd: float) -> str:
+    """Dollars, small amounts to the millionth: a short run on one machine costs less than a cent."""
+    return f"{usd:.2f}" if usd >= 1 else f"{usd:.6f}"
+
+
 def moment(unix_s: float | None) -> str:
     """A Unix time in this machine's time zone."""
     return "–" if unix_s is None else datetime.fromtimestamp(unix_s).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,9 +1,12 @@
+import httpx
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 
+from controller.api.app import make_api
 from controller.api.errors import MAX_PROBLEMS, MAX_TEXT, STATUSES, NotReady, add_error_handlers, describe
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 from shared.contracts.errors import CallConflict, StageError, StoreRefused, StoreUnavailable
+from tests.unit.controller.api.fake_service import FakeService
 
 
 def problem(field: str = "a.b", reason: str = "it is wrong") -> ConfigProblem:
@@ -29,6 +32,17 @@ def test_a_defect_says_its_type_and_not_its_message() -> None:
     assert status == 500
     assert "RuntimeError" in got.message
     assert "hunter2" not in got.model_dump_json()
+
+
+async def test_a_defect_is_answered_in_the_same_shape() -> None:
+    service = FakeService()
+    service.failure = RuntimeError("password=hunter2")
+    transport = httpx.ASGITransport(app=make_api(service, token=None), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        response = await client.get("/v1/runs")
+    assert (response.status_code, response.json()["code"]) == (500, "internal_error")
+    assert response.headers["content-type"] == "application/problem+json"
+    assert "hunter2" not in response.text
 
 
 def test_a_stage_error_that_no_user_should_meet_is_a_defect() -> None:

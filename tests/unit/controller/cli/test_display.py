@@ -51,7 +51,7 @@ def test_a_line_of_a_run_that_has_not_begun_is_dashes() -> None:
 
 def test_lines_are_not_wrapped_and_come_at_a_readable_pace() -> None:
     console, clock = plain_console(), Clock()
-    with LineDisplay(console, "run-0", clock=clock) as display:
+    with LineDisplay(console, clock=clock) as display:
         for number in range(1, 12):
             display.show(ProgressView(num_steps=number))
             clock.now += LINE_EVERY_S / 4
@@ -59,16 +59,25 @@ def test_lines_are_not_wrapped_and_come_at_a_readable_pace() -> None:
     assert [line.split()[1] for line in lines] == ["1/?", "5/?", "9/?", "11/?"]
 
 
+def test_steps_are_shown_before_what_came_after_them() -> None:
+    console = plain_console()
+    with LineDisplay(console, clock=Clock()) as display:
+        for number in (1, 2, 3):
+            display.show(ProgressView(num_steps=number))
+        display.say("run succeeded")
+    assert [line[:8] for line in printed(console)] == ["step 1/?", "step 3/?", "run succ"]
+
+
 def test_nothing_is_repeated_at_the_end() -> None:
     console = plain_console()
-    with LineDisplay(console, "run-0", clock=Clock()) as display:
+    with LineDisplay(console, clock=Clock()) as display:
         display.show(ProgressView(num_steps=1))
     assert len(printed(console)) == 1
 
 
 def test_a_run_without_steps_prints_no_steps() -> None:
     console = plain_console()
-    with LineDisplay(console, "run-0", clock=Clock()) as display:
+    with LineDisplay(console, clock=Clock()) as display:
         display.show(ProgressView())
         display.say("run queued")
     assert printed(console) == ["run queued"]
@@ -96,7 +105,7 @@ def test_a_panel_shows_the_run_in_place() -> None:
 @pytest.mark.parametrize("hostile", ["[red]x[/red]", "\x1b[2Jx", "[/]"])
 def test_what_others_wrote_is_text_only(hostile: str) -> None:
     console = plain_console()
-    with LineDisplay(console, "run-0") as display:
+    with LineDisplay(console) as display:
         display.say(hostile)
     assert printed(console) == [hostile.replace("\x1b", "�")]
     console.print(panel(hostile, VIEW))

@@ -43,11 +43,11 @@ def test_the_ledger_adds_up() -> None:
     }
     [_, *lines, total] = rows(ledger_table(ledger))
     assert lines == [
-        ["training", "rollout", "10.0", "0.0", "0.0", "0.0", "0.0", "0.0", "0.5000"],
-        ["training", "learner", "5.0", "0.0", "2.5", "0.0", "0.0", "0.0", "0.0000"],
-        ["evaluation", "rollout", "1.2", "0.0", "0.0", "0.0", "3.0", "0.0", "0.0000"],
+        ["training", "rollout", "10.0", "0.0", "0.0", "0.0", "0.0", "0.0", "0.500000"],
+        ["training", "learner", "5.0", "0.0", "2.5", "0.0", "0.0", "0.0", "0.000000"],
+        ["evaluation", "rollout", "1.2", "0.0", "0.0", "0.0", "3.0", "0.0", "0.000000"],
     ]
-    assert total == ["all", "16.2", "0.0", "2.5", "0.0", "3.0", "0.0", "0.5000"]
+    assert total == ["all", "16.2", "0.0", "2.5", "0.0", "3.0", "0.0", "0.500000"]
 
 
 def test_the_outcome_says_what_the_run_came_to() -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cli.text import duration, number, printable, size
+from controller.cli.text import duration, money, number, printable, size
 
 
 @given(st.text())
@@ -39,6 +39,10 @@ def test_durations(seconds: float | None, said: str) -> None:
 )
 def test_sizes(num_bytes: int, said: str) -> None:
     assert size(num_bytes) == said
+
+
+def test_money() -> None:
+    assert [money(usd) for usd in (0.0, 0.0001234, 12.345)] == ["0.000000", "0.000123", "12.35"]
 
 
 def test_what_is_not_known_is_a_dash() -> None:
