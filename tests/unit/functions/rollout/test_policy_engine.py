@@ -1,0 +1,184 @@
+"""The policy engine: whatever fails on the way, a call is served by the weights it names or not at all."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from functions.rollout.engine import SamplingParams, SequenceRequest
+from functions.rollout.policy_engine import PolicyEngine
+from shared.contracts.errors import MissingBlob
+from shared.contracts.policy import ModelRef, PolicyRef
+from shared.modeling.errors import UnknownModel, WeightsMismatch
+from shared.service.handler import CallContext
+from shared.service.stop_flag import StopFlag
+from shared.service.stopwatch import Stopwatch
+from shared.store.memory import memory_store
+from shared.store.memory_blobs import MemoryBlobs
+from tests.unit.functions.rollout.fake_engine import FakeEngine
+
+
+class PickyEngine(FakeEngine):
+    """Refuses weights that name another model, after it has changed what it holds."""
+
+    model = ""
+
+    def load(self, weights: bytes) -> None:
+        super().load(weights)
+        if not weights.startswith(self.model.encode()):
+            raise WeightsMismatch("the weights do not fit")
+
+
+class Workshop:
+    """Makes engines and remembers them."""
+
+    def __init__(self) -> None:
+        self.made: list[PickyEngine] = []
+        self.threads: set[str] = set()
+
+    def make(self, model: str) -> PickyEngine:
+        self.threads.add(threading.current_thread().name)
+        if "unknown" in model:
+            raise UnknownModel(f"there is no {model}")
+        engine = PickyEngine()
+        engine.model = model
+        self.made.append(engine)
+        return engine
+
+
+@pytest.fixture
+def workshop() -> Workshop:
+    return Workshop()
+
+
+@pytest.fixture
+def context() -> CallContext:
+    return CallContext(
+        store=memory_store(lambda: 0.0),
+        blobs=MemoryBlobs(),
+        owner="owner",
+        instance="instance",
+        deadline_at=4e9,
+        stop=StopFlag(),
+        watch=Stopwatch(),
+        executor=ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute"),
+    )
+
+
+async def policy(context: CallContext, version: int, weights: str) -> PolicyRef:
+    ref = await context.blobs.put("run-1", version, "policy", weights.encode())
+    return PolicyRef(version=version, model=ModelRef(path="tiny"), weights=ref)
+
+
+async def test_weights_are_loaded_once_per_digest(workshop: Workshop, context: CallContext) -> None:
+    engines = PolicyEngine(workshop.make)
+    first, second = await policy(context, 0, "tiny-0"), await policy(context, 1, "tiny-1")
+    engine = await engines.ready(first, "tiny", context, threads=1)
+    assert engine.weights == b"tiny-0"
+    assert context.watch.load_s > 0
+    # The same weights under another version: nothing to load, and nothing to read.
+    await context.blobs.delete_run("run-1")
+    assert await engines.ready(first.model_copy(update={"version": 9}), "tiny", context, threads=1) is engine
+    second = await policy(context, 1, "tiny-1")
+    assert await engines.ready(second, "tiny", context, threads=1) is engine
+    assert engine.weights == b"tiny-1"
+    assert len(workshop.made) == 1
+    assert all(name.startswith("compute") for name in workshop.threads)
+
+
+async def test_another_model_gets_another_engine(workshop: Workshop, context: CallContext) -> None:
+    engines = PolicyEngine(workshop.make)
+    shared_bytes = await policy(context, 0, "tiny-and-large")
+    first = await engines.ready(shared_bytes, "tiny", context, threads=1)
+    second = await engines.ready(shared_bytes, "tiny-and", context, threads=1)
+    assert (first is second, len(workshop.made)) == (False, 2)
+
+
+async def test_weights_that_do_not_fit_leave_nothing_served(workshop: Workshop, context: CallContext) -> None:
+    engines = PolicyEngine(workshop.make)
+    good, bad = await policy(context, 0, "tiny-0"), await policy(context, 1, "other-1")
+    await engines.ready(good, "tiny", context, threads=1)
+    for _ in range(2):
+        with pytest.raises(WeightsMismatch):
+            await engines.ready(bad, "tiny", context, threads=1)
+    # The engine was left with the bad weights: the good ones are loaded anew.
+    engine = await engines.ready(good, "tiny", context, threads=1)
+    assert engine.weights == b"tiny-0"
+
+
+async def test_an_unknown_model_or_missing_weights_do_not_disturb_the_next_call(
+    workshop: Workshop, context: CallContext
+) -> None:
+    engines = PolicyEngine(workshop.make)
+    good = await policy(context, 0, "tiny-0")
+    await engines.ready(good, "tiny", context, threads=1)
+    with pytest.raises(UnknownModel):
+        await engines.ready(good, "unknown", context, threads=1)
+    gone = await policy(context, 1, "tiny-1")
+    await context.blobs.purge("run-1", before_step=2, keep={good.weights.id})
+    with pytest.raises(MissingBlob):
+        await engines.ready(gone, "tiny", context, threads=1)
+    assert (await engines.ready(good, "tiny", context, threads=1)).weights == b"tiny-0"
+
+
+async def test_the_old_engine_is_gone_before_the_next_is_made(workshop: Workshop, context: CallContext) -> None:
+    engines = PolicyEngine(workshop.make)
+    both = await policy(context, 0, "tiny-large")
+    await engines.ready(both, "tiny", context, threads=1)
+
+    def make(model: str) -> PickyEngine:
+        assert engines._engine is None
+        return workshop.make(model)
+
+    engines._make_engine = make
+    await engines.ready(both, "tiny-large", context, threads=1)
+
+
+async def test_a_load_that_is_cut_short_serves_no_digest(workshop: Workshop, context: CallContext) -> None:
+    loading, go_on = threading.Event(), threading.Event()
+
+    class Slow(PickyEngine):
+        def load(self, weights: bytes) -> None:
+            if weights == b"tiny-1":
+                loading.set()
+                assert go_on.wait(10)
+            super().load(weights)
+
+    def make(model: str) -> PickyEngine:
+        engine = Slow()
+        engine.model = model
+        return engine
+
+    engines = PolicyEngine(make)
+    first, second = await policy(context, 0, "tiny-0"), await policy(context, 1, "tiny-1")
+    await engines.ready(first, "tiny", context, threads=1)
+    cut = asyncio.create_task(engines.ready(second, "tiny", context, threads=1))
+    await asyncio.to_thread(loading.wait, 10)
+    cut.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cut
+    again = asyncio.create_task(engines.ready(first, "tiny", context, threads=1))
+    await asyncio.sleep(0.01)
+    go_on.set()
+    # What the cut load leaves behind is replaced.
+    assert (await again).weights == b"tiny-0"
+
+
+async def test_an_engine_that_was_left_running_is_not_used_again(workshop: Workshop, context: CallContext) -> None:
+    engines = PolicyEngine(workshop.make)
+    served = await policy(context, 0, "tiny-0")
+    engine = await engines.ready(served, "tiny", context, threads=1)
+    request = SequenceRequest(row_uid="row", sample=0, prompt_token_ids=(1,), seed=1)
+    engine.add([request], SamplingParams(temperature=1.0, max_tokens=9, eos_token_ids=()))
+    fresh = await engines.ready(served, "tiny", context, threads=1)
+    assert (fresh is engine, fresh.num_running) == (False, 0)
+
+
+async def test_a_forgotten_engine_is_made_anew(workshop: Workshop, context: CallContext) -> None:
+    engines = PolicyEngine(workshop.make)
+    served = await policy(context, 0, "tiny-0")
+    engine = await engines.ready(served, "tiny", context, threads=1)
+    engines.forget()
+    assert await engines.ready(served, "tiny", replace(context, watch=Stopwatch()), threads=1) is not engine
