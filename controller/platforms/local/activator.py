@@ -63,10 +63,10 @@ class Activator(Generic[Replica]):
 
     async def acquire(self) -> Replica:
         """A slot on a replica, in the order of arrival. Raises ``QueueFull`` or ``TurnedAway``."""
-        if not self._waiting:
-            free = self._pick()
-            if free is not None:
-                return self._take(free)
+        # Whoever waits has been given what was free, so a newcomer overtakes nobody.
+        free = self._pick()
+        if free is not None:
+            return self._take(free)
         if len(self._waiting) >= self._queue_limit:
             raise QueueFull
         slot: asyncio.Future[Replica] = asyncio.get_running_loop().create_future()

@@ -117,7 +117,7 @@ class Proxy:
         host = next((value for name, value in request.headers if name == b"host"), b"").decode("latin-1")
         route = self._route(host, request.target)
         if route is None:
-            await _answer_instead(client, 404, f"no function for host {host!r} and this path")
+            await _answer_instead(client, request, 404, f"no function for host {host!r} and this path")
             return
         function = route.function
         arrival = asyncio.get_running_loop().time()
@@ -126,15 +126,15 @@ class Proxy:
             async with asyncio.timeout_at(arrival + start_timeout_s) as limit, function.admit() as replica:
                 await _pass_on(client, request, route.target, replica, limit, arrival + function.timeout_s)
         except QueueFull:
-            await _answer_instead(client, 503, "pending request queue full")
+            await _answer_instead(client, request, 503, "pending request queue full")
         except TurnedAway:
-            await _answer_instead(client, 503, "the function was released while the request waited")
+            await _answer_instead(client, request, 503, "the function was released while the request waited")
         except TimeoutError:
-            await _answer_instead(client, 504, "activator request timeout")
+            await _answer_instead(client, request, 504, "activator request timeout")
         except BrokenStream as error:
             if error.stream is client:
                 raise
-            await _answer_instead(client, 502, f"the replica failed: {error}")
+            await _answer_instead(client, request, 502, f"the replica failed: {error}")
 
 
 async def _pass_on(
@@ -168,7 +168,7 @@ def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, byt
     return [(name, value) for name, value in headers if name not in _HOP_BY_HOP]
 
 
-async def _answer_instead(client: HttpStream, status: int, text: str) -> None:
+async def _answer_instead(client: HttpStream, request: h11.Request, status: int, text: str) -> None:
     """Answer in the function's place; where an answer has begun already, only cutting it shows that it is not whole."""
     if client.http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
         client.abort()
@@ -177,7 +177,8 @@ async def _answer_instead(client: HttpStream, status: int, text: str) -> None:
     headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
     if not await _discard_body(client):
         headers.append(("connection", "close"))
-    await client.send(h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage())
+    pieces = [] if request.method == b"HEAD" else [h11.Data(data=body)]
+    await client.send(h11.Response(status_code=status, headers=headers), *pieces, h11.EndOfMessage())
 
 
 async def _answer_broken(client: HttpStream, error: BrokenStream) -> None:

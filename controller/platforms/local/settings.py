@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PRELOAD = (
-    "uvicorn",
+    # What uvicorn and FastAPI import only when a server or an application is made.
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
+    "pydantic.v1",
     "fastapi",
     "redis.asyncio",
     "numpy",

@@ -29,9 +29,7 @@ async def fork_server(tmp_path: Path, preload: Sequence[str] = ()) -> AsyncItera
         await server.close()
 
 
-async def spawn(
-    server: ForkServerProcess, tmp_path: Path, argv: Sequence[str], name: str = "a"
-) -> ForkedProcess:
+async def spawn(server: ForkServerProcess, tmp_path: Path, argv: Sequence[str], name: str = "a") -> ForkedProcess:
     return await server.spawn(name, argv=argv, env=dict(os.environ), log=tmp_path / f"{name}.log")
 
 
@@ -82,9 +80,7 @@ async def test_terminate_reaches_the_process_alone_and_its_end_ends_the_group(tm
 
 async def test_kill_ends_what_ignores_sigterm(tmp_path: Path) -> None:
     async with fork_server(tmp_path) as server:
-        process = await spawn(
-            server, tmp_path, ("sh", "-c", "trap '' TERM; echo $$; while :; do sleep 1; done")
-        )
+        process = await spawn(server, tmp_path, ("sh", "-c", "trap '' TERM; echo $$; while :; do sleep 1; done"))
         await child_of(tmp_path / "a.log")
         process.terminate()
         process.kill()
@@ -159,15 +155,34 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-async def test_nothing_outlives_a_controller_that_is_killed(tmp_path: Path) -> None:
+@asynccontextmanager
+async def controller_with_a_replica(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, list[int]]]:
+    """A controller's process, and the pids of its fork server, the replica and what the replica has started."""
     controller = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CONTROLLER, str(tmp_path), stdout=asyncio.subprocess.PIPE
     )
     assert controller.stdout is not None
     assert await controller.stdout.readline() == b"up\n"
     await child_of(tmp_path / "a.log")
-    tree = psutil.Process(controller.pid).children(recursive=True)
-    assert len(tree) == 3, "fork server, replica, its child"
-    controller.kill()
-    await controller.wait()
-    await until(lambda: not any(runs(process.pid) for process in tree))
+    tree = [process.pid for process in psutil.Process(controller.pid).children(recursive=True)]
+    assert len(tree) == 3
+    try:
+        yield controller, tree
+    finally:
+        for pid in filter(runs, tree):
+            os.kill(pid, signal.SIGKILL)
+        await controller.wait()
+
+
+async def test_nothing_outlives_a_controller_that_is_killed(tmp_path: Path) -> None:
+    async with controller_with_a_replica(tmp_path) as (controller, tree):
+        controller.kill()
+        await until(lambda: not any(runs(pid) for pid in tree))
+
+
+async def test_no_replica_outlives_controller_and_fork_server(tmp_path: Path) -> None:
+    async with controller_with_a_replica(tmp_path) as (controller, [server, replica, _]):
+        controller.send_signal(signal.SIGSTOP)
+        os.kill(server, signal.SIGKILL)
+        await until(lambda: not runs(replica))
+        controller.kill()

@@ -216,6 +216,16 @@ async def test_requests_that_reach_no_replica(request_bytes: bytes, status: byte
         assert proxied.heads == []
 
 
+async def test_head_has_no_body() -> None:
+    async with stand(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")) as proxied:
+        found = await proxied.call(b"HEAD / HTTP/1.1\r\nHost: rollout\r\n\r\n")
+        unknown = await proxied.call(b"HEAD / HTTP/1.1\r\nHost: other\r\n\r\n")
+        assert found.startswith(b"HTTP/1.1 200")
+        assert unknown.startswith(b"HTTP/1.1 404")
+        assert found.endswith(b"\r\n\r\n")
+        assert unknown.endswith(b"\r\n\r\n")
+
+
 @pytest.mark.parametrize("error", [QueueFull(), TurnedAway()])
 async def test_503_when_no_slot_is_given(error: Exception) -> None:
     async with stand(HELLO, error=error) as proxied:
@@ -281,18 +291,18 @@ async def test_a_caller_who_goes_frees_the_slot_and_the_replica_learns_of_it() -
             await reader.read()
         left.set()
 
-    async with stand(wait) as proxied:
+    async with stand(wait, timeout_s=600.0) as proxied:
         _, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
         writer.write(GET)
         await until(lambda: bool(proxied.heads))
         assert proxied.function.slots.num_in_flight == 1
         writer.close()
-        await left.wait()
+        await until(left.is_set)
         assert proxied.function.slots.num_in_flight == 0
 
 
 async def test_a_caller_who_goes_leaves_the_queue() -> None:
-    async with stand(HELLO) as proxied:
+    async with stand(HELLO, timeout_s=600.0) as proxied:
         slots = proxied.function.slots
         slots.remove(proxied.function.origin)
         _, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
