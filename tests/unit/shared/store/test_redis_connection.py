@@ -97,18 +97,20 @@ async def test_a_redis_that_stays_away_is_unavailable() -> None:
 async def test_a_redis_that_hangs_is_unavailable(
     own_redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    patient = RedisConnection(own_redis_server.url, password=own_redis_server.password)
     monkeypatch.setattr("shared.store.redis_connection.COMMAND_TIMEOUT_S", 0.1)
-    redis = RedisConnection(own_redis_server.url, password=own_redis_server.password, retry_for_s=0.2)
-    await redis.command("SET", "key", "value")
+    hasty = RedisConnection(own_redis_server.url, password=own_redis_server.password, retry_for_s=0.2)
+    await patient.command("SET", "key", "value")
     assert own_redis_server.pid is not None
     os.kill(own_redis_server.pid, signal.SIGSTOP)
     try:
         with pytest.raises(StoreUnavailable):
-            await redis.command("GET", "key")
+            await hasty.command("GET", "key")
     finally:
         os.kill(own_redis_server.pid, signal.SIGCONT)
-    assert await redis.command("GET", "key") == b"value"
-    await redis.close()
+    assert await patient.command("GET", "key") == b"value"
+    await hasty.close()
+    await patient.close()
 
 
 @pytest.mark.parametrize("password", ["wrong-secret", None])

@@ -1,6 +1,7 @@
 """A Redis of our own: started, secret, restarted, given up, and gone when we are."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -247,7 +248,11 @@ async def test_it_ends_when_the_process_that_started_it_is_killed(tmp_path: Path
     assert is_running(pid)
     owner.kill()
     await owner.communicate()
-    await asyncio.to_thread(wait_until_ended, pid)
+    try:
+        await asyncio.to_thread(wait_until_ended, pid)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     successor = RedisServer(tmp_path)
     await successor.start()
     await successor.stop()
