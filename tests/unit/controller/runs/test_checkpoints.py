@@ -53,7 +53,8 @@ class Disk:
         return await write_checkpoint(head, self.blobs, root=self.root, model_folder=self.model, fence=fence)
 
     def latest(self) -> int:
-        """The step that the pointer names, checked to be complete."""
+        """The step that the pointer names. Checks that it is complete, and that no folder in place is not."""
+        assert all((folder / MANIFEST_FILE).is_file() for folder in self.root.glob("global_step_*"))
         step = int((self.root / POINTER_FILE).read_text())
         folder = self.root / f"global_step_{step}"
         assert Manifest.model_validate_json((folder / MANIFEST_FILE).read_bytes()).step == step

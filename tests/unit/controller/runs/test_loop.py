@@ -2,7 +2,10 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ from controller.runs.loop import RunLoop
 from controller.runs.manifest import Manifest
 from shared.contracts.call import BatchKey
 from shared.contracts.stage import Purpose, Stage
+from shared.store.base import Store
 from tests.fakes.gates import Outage, gated_store
 from tests.fakes.virtual import in_virtual_time
 from tests.fakes.world import RUN, World, make_world, without_folders
@@ -177,6 +181,31 @@ async def test_the_first_owner_is_told_when_another_has_moved_the_run_on(tmp_pat
         await first
     assert (await second).step == 3
     assert await story(world) == ["init 0", "eval 0", "step 0", "step 1", "step 2", "eval 3", "checkpoint 3"]
+
+
+class OwnedInBetween:
+    """Runs that somebody else owns at the very moment at which a step would end."""
+
+    def __init__(self, store: Store) -> None:
+        self._runs = store.runs
+
+    async def advance(self, run: str, *, fence: int, history: Mapping[str, Any], **heads: bytes) -> bool:
+        if history["kind"] == "step":
+            await self._runs.acquire(run, owner="other", ttl_s=0)
+        return await self._runs.advance(run, fence=fence, history=history, **heads)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runs, name)
+
+
+@in_virtual_time
+async def test_a_step_that_ends_after_the_run_was_lost_moves_nothing(tmp_path: Path) -> None:
+    world = await make_world(tmp_path)
+    raced = replace(world.store, runs=OwnedInBetween(world.store))  # type: ignore[arg-type]
+    with pytest.raises(RunLost, match="moved on by another owner"):
+        await world.drive(store=raced)
+    assert await story(world) == ["init 0", "eval 0"]
+    assert (await world.head()).step == 0
 
 
 @in_virtual_time

@@ -13,6 +13,7 @@ from controller.runs.service import new_run_id
 from shared.contracts.errors import CallConflict, InvalidInput
 from shared.contracts.ids import is_identifier
 from shared.contracts.stage import Stage
+from tests.fakes.gates import gated_store
 from tests.fakes.stack import make_stack
 from tests.fakes.virtual import in_virtual_time
 
@@ -38,11 +39,15 @@ async def test_a_submitted_run_is_queued_with_its_whole_config(tmp_path: Path) -
 @in_virtual_time
 async def test_the_same_post_again_is_the_same_run_and_another_with_its_key_is_refused(tmp_path: Path) -> None:
     stack = await make_stack(tmp_path)
-    service = (await stack.start()).service
+    operations: list[str] = []
+    counted = gated_store(stack.store, lambda operation, done: operations.append(operation))
+    service = (await stack.start(store=counted)).service
     first = await service.submit(stack.document(), (), idempotency_key="key")
     await asyncio.sleep(1)
+    operations.clear()
     again = await service.submit(stack.document(), (), idempotency_key="key")
     assert again.id == first.id
+    assert "append" not in operations, "nothing is told of a run that was not made"
     with pytest.raises(CallConflict):
         await service.submit(stack.document(), ["rollout.n=4"], idempotency_key="key")
     other = await service.submit(stack.document(), (), idempotency_key=None)

@@ -120,9 +120,11 @@ async def test_a_cancelled_run_resumes_at_its_head_and_comes_to_the_same_weights
         await asyncio.sleep(0.5)
     await controller.service.cancel(run)
     await stack.until(run, "cancelled")
+    started_at = (await stack.record(run)).info["started_at"]
     resumed = await controller.service.resume(run)
     assert resumed.info["finished_at"] is None
-    await stack.until(run, "succeeded")
+    record = await stack.until(run, "succeeded")
+    assert record.info["started_at"] == started_at
     assert (await stack.head(run)).policy.digest == expected
     lines = [line["step"] for line in await stack.store.runs.history(run) if line["kind"] == "step"]
     assert lines == [0, 1, 2]

@@ -223,6 +223,21 @@ def test_a_caller_that_leaves_stops_its_request() -> None:
     run_virtual(scenario())
 
 
+def test_a_caller_that_leaves_at_the_moment_of_its_turn_takes_no_room_with_it() -> None:
+    async def scenario() -> None:
+        setting = Setting(cold_start_s=1, max_scale=1)
+        leaving = setting.start_call()
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(1, leaving.cancel)
+        await asyncio.wait({leaving})
+        assert leaving.cancelled()
+        assert setting.now() == 1
+        assert setting.worker.served_by == [], "it has left before its request began"
+        assert await setting.call() == 200
+
+    run_virtual(scenario())
+
+
 def test_the_functions_own_limit_counts_the_wait_and_is_a_504() -> None:
     async def scenario() -> None:
         setting = Setting(cold_start_s=6, timeout_s=10)
