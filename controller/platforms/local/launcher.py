@@ -25,6 +25,7 @@ class Launcher:
         self._machine = machine
         self._environments = environments
         self._ports = PortPool()
+        self._ports_of: dict[InstanceId, int] = {}
         self._log_dir = log_dir
         self._num_ended_logs = num_ended_logs
         self._ended_logs: deque[Path] = deque()
@@ -40,6 +41,7 @@ class Launcher:
         except NoFreePort as error:
             self._machine.free(replica.instance)
             return f"unschedulable: {error}"
+        self._ports_of[replica.instance] = port
         spawn = partial(
             self._environments.spawn,
             manifest.python_environment,
@@ -60,6 +62,9 @@ class Launcher:
     def ended(self, replica: Replica) -> None:
         """Give back what an ended replica had, and delete the oldest logs above the number to keep."""
         self._machine.free(replica.instance)
+        port = self._ports_of.pop(replica.instance, None)
+        if port is not None:
+            self._ports.give_back(port)
         if replica.life.started_at is None:
             return
         self._ended_logs.append(self.log_path(replica.instance))

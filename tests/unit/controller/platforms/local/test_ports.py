@@ -1,6 +1,7 @@
 """Ports for replicas."""
 
 import socket
+from collections.abc import Callable
 
 import pytest
 
@@ -14,13 +15,27 @@ def test_a_port_that_is_listened_on_is_passed_over() -> None:
         with pytest.raises(NoFreePort, match="all 1 ports"):
             pool.take()
     assert pool.take() == port
+    pool.give_back(port)
+
+
+def test_a_port_is_one_controllers_until_it_is_given_back(unused_port: Callable[[], int]) -> None:
+    port = unused_port()
+    ours, theirs = PortPool(port, port), PortPool(port, port)
+    assert ours.take() == port
+    with pytest.raises(NoFreePort):
+        theirs.take()
+    ours.give_back(port)
+    assert theirs.take() == port
+    theirs.give_back(port)
 
 
 def test_each_is_handed_out_in_turn() -> None:
-    pool = PortPool(20100, 20140)
-    taken = [pool.take() for _ in range(30)]
-    assert len(set(taken)) == 30
-
-
-def test_pools_of_two_controllers_begin_at_different_ports() -> None:
-    assert len({PortPool().take() for _ in range(8)}) > 1
+    pool = PortPool(31900, 31999)
+    taken = [pool.take() for _ in range(3)]
+    assert len(set(taken)) == 3
+    assert taken == sorted(taken)
+    for port in taken:
+        pool.give_back(port)
+    again = pool.take()
+    assert again > taken[-1]
+    pool.give_back(again)
