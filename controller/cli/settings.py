@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.settings import ControllerSettings
+from controller.settings import ControllerSettings, SettingsInvalid
 
 
 class ConnectionInvalid(Exception):
@@ -37,7 +37,7 @@ def find_controller(*, url: str | None, token: str | None, environment: Mapping[
     given_url = url or env.get("RLHFLESS_URL") or None
     if given_url is None:
         # A token that was left behind is for the controller that left it, and is never sent elsewhere.
-        given_url, left_file = _left_behind(ControllerSettings.from_environment(env).address_file)
+        given_url, left_file = _left_behind(env)
         token_file = token_file or left_file
     if not given_url.startswith(("http://", "https://")):
         raise ConnectionInvalid(f"{given_url!r} is not an address: write it as http://127.0.0.1:8765")
@@ -48,7 +48,11 @@ def find_controller(*, url: str | None, token: str | None, environment: Mapping[
     return Connection(url=given_url.rstrip("/"), token=given_token)
 
 
-def _left_behind(address_file: Path) -> tuple[str, str | None]:
+def _left_behind(env: Mapping[str, str]) -> tuple[str, str | None]:
+    try:
+        address_file = ControllerSettings.from_environment(env).address_file
+    except SettingsInvalid as error:
+        raise ConnectionInvalid(str(error)) from error
     try:
         content = json.loads(address_file.read_text())
         return content["url"], content.get("token_file")

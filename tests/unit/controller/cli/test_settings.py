@@ -59,6 +59,11 @@ def test_a_broken_address_file_names_no_controller(tmp_path: Path, content: str)
         find_controller(url=None, token=None, environment={"RLHFLESS_STATE_DIR": str(tmp_path)})
 
 
+def test_a_setting_that_is_wrong_is_named(environment: dict[str, str]) -> None:
+    with pytest.raises(ConnectionInvalid, match="RLHFLESS_API_PORT"):
+        find_controller(url=None, token=None, environment=environment | {"RLHFLESS_API_PORT": "http"})
+
+
 @pytest.mark.parametrize("url", ["controller:8765", "ftp://a", "127.0.0.1", "file:///etc"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConnectionInvalid, match="is not an address"):
