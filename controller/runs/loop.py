@@ -10,19 +10,20 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from controller.runs.accountant import Accountant
 from controller.runs.checkpoints import prune, write_checkpoint
 from controller.runs.context import RunContext
 from controller.runs.errors import RunLost
 from controller.runs.evaluation import evaluate
-from controller.runs.ledger import StageCost, account
 from controller.runs.manifest import Manifest
 from controller.runs.step import run_step
+from controller.runs.timings import step_timings
 from controller.runs.together import together
 from shared.contracts.call import BatchKey, CallKey
 from shared.contracts.errors import StoreUnavailable
 from shared.contracts.learner import InitInputs, LearnerInputs, LearnerOutputs
 from shared.contracts.stage import Purpose, Stage
-from shared.observability.metrics import REPLICA_SECONDS, STEP_SECONDS, STEPS
+from shared.observability.metrics import STEP_SECONDS, STEPS
 from shared.service.ending import end_task
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class RunLoop:
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
-        self._accounted_to = run.platform.now()
+        self._accountant = Accountant(run.platform, run.price)
         self._cleaning: asyncio.Task[None] | None = None
         self._cleaned_to: int | None = None
         """The first step whose batch may still be stored; ``None`` before the head is known."""
@@ -100,8 +101,7 @@ class RunLoop:
     async def _step(self, head: Manifest, total: int) -> Manifest:
         run = self._run
         outcome = await run_step(run, head)
-        calls = run.client.records
-        metrics = outcome.metrics | _plumbing(calls, outcome.metrics["timing_s/step"])
+        metrics = outcome.metrics | step_timings(run.client.records, outcome.metrics["timing_s/step"])
         ledger = await self._ledger(Purpose.TRAIN)
         line = {"kind": "step", "step": head.step, "metrics": metrics, "ledger": ledger}
         await self._advance(head, outcome.manifest, line)
@@ -188,35 +188,7 @@ class RunLoop:
             log.warning("run %s: could not clean up after step %d: %s", run.run, head.step - 1, error.message)
 
     async def _ledger(self, purpose: str) -> dict[str, dict[str, Any]]:
-        """Cost since the last time that it was asked, by function; the windows tile the run."""
-        run, now = self._run, self._run.platform.now()
-        calls = run.client.drain_records()
-        costs = account(await run.platform.replicas(), calls, start=self._accounted_to, end=now, price=run.price)
-        self._accounted_to = now
-        for name, cost in costs.items():
-            _count(name, cost)
-        return {name: asdict(cost) | {"purpose": purpose} for name, cost in sorted(costs.items())}
+        return await self._accountant.close_window(purpose, self._run.client.drain_records())
 
     async def _num_replicas(self) -> dict[str, int]:
         return {state.name: state.num_ready for state in await self._run.platform.functions()}
-
-
-def _plumbing(calls: list[Any], step_s: float) -> dict[str, float]:
-    """The step's time minus the compute on its critical path: stages follow each other, replicas of one run beside.
-
-    Reported per stage as ``timing_s/compute/{stage}`` (the slowest replica) and in all as ``timing_s/plumbing``.
-    """
-    slowest: dict[str, float] = {}
-    by_shard: dict[tuple[str, int], float] = {}
-    for call in calls:
-        shard = (call.key.stage, call.key.shard)
-        by_shard[shard] = by_shard.get(shard, 0.0) + call.compute_s
-    for (stage, _), compute_s in by_shard.items():
-        slowest[stage] = max(slowest.get(stage, 0.0), compute_s)
-    metrics = {f"timing_s/compute/{stage}": compute_s for stage, compute_s in slowest.items()}
-    return metrics | {"timing_s/plumbing": max(0.0, step_s - sum(slowest.values()))}
-
-
-def _count(function: str, cost: StageCost) -> None:
-    for kind in ("busy", "idle", "cold", "draining"):
-        REPLICA_SECONDS.labels(function, kind).inc(getattr(cost, f"{kind}_s"))
