@@ -1,0 +1,92 @@
+"""Platforms that stand before the local one and kill its replicas, with no warning and in the worst moment."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from controller.platforms.base import PlatformReply
+from controller.platforms.local.platform import LocalPlatform
+from shared.contracts.stage import Purpose, Stage
+from tests.e2e.processes import kill, replicas_of
+from tests.e2e.waiting import wait_until_async
+
+
+class Before:
+    """Passes everything on."""
+
+    def __init__(self, platform: LocalPlatform, state_dir: Path) -> None:
+        self._platform = platform
+        self._state_dir = state_dir
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._platform, name)
+
+    async def invoke(
+        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+    ) -> PlatformReply:
+        """See ``Platform.invoke``."""
+        return await self._platform.invoke(stage, path, body, headers=headers, timeout_s=timeout_s)
+
+    async def kill(self, name: str = "") -> set[int]:
+        """SIGKILL to the replicas whose instance or function begins so; returns when the platform knows it."""
+        pids = replicas_of(self._state_dir, name)
+        kill(pids)
+        await wait_until_async(lambda: self._all_ended(pids), what="the platform to notice")
+        return pids
+
+    async def _all_ended(self, pids: set[int]) -> bool:
+        return not pids & replicas_of(self._state_dir)
+
+
+class AlwaysCold(Before):
+    """Kills every replica after every call; while other calls are under way, all but those that work on them."""
+
+    def __init__(self, platform: LocalPlatform, state_dir: Path) -> None:
+        super().__init__(platform, state_dir)
+        self._num_in_flight = 0
+        self.served_by: list[str] = []
+        """The instance that answered each call."""
+
+    async def invoke(
+        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+    ) -> PlatformReply:
+        """Pass on, then kill."""
+        self._num_in_flight += 1
+        try:
+            reply = await super().invoke(stage, path, body, headers=headers, timeout_s=timeout_s)
+        finally:
+            self._num_in_flight -= 1
+        if reply.status == 200:
+            instance = json.loads(reply.body)["served"]["instance"]
+            self.served_by.append(instance)
+            await self.kill(instance if self._num_in_flight else "")
+        return reply
+
+
+class KilledOnce(Before):
+    """Kills one replica of a stage, once, in the middle of a call of training."""
+
+    def __init__(
+        self, platform: LocalPlatform, state_dir: Path, stage: Stage, *, when: Callable[[], Awaitable[bool]]
+    ) -> None:
+        super().__init__(platform, state_dir)
+        self._stage = stage
+        self._when = when
+        self._began = False
+        self.num_killed = 0
+
+    async def invoke(
+        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+    ) -> PlatformReply:
+        """Pass on, and kill while the first such call is under way."""
+        call = asyncio.create_task(super().invoke(stage, path, body, headers=headers, timeout_s=timeout_s))
+        if stage is self._stage and json.loads(body)["key"]["purpose"] == Purpose.TRAIN and not self._began:
+            self._began = True
+            await wait_until_async(self._when, what=f"the {stage} to be in the middle of its call")
+            assert not call.done(), "the call was over before the kill"
+            victim = min(replicas_of(self._state_dir, stage))
+            kill([victim])
+            self.num_killed += 1
+        return await call
