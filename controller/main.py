@@ -93,6 +93,7 @@ async def serve_api(
             log_config=None,
             access_log=False,
             server_header=False,
+            lifespan="off",
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
     )

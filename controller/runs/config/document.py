@@ -4,6 +4,7 @@ from typing import Any
 
 import yaml
 
+from controller.runs.config.overrides import UNREADABLE
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 
 
@@ -11,7 +12,7 @@ def parse_document(text: str) -> dict[str, Any]:
     """Read the text of a config file. Raises ``ConfigInvalid`` with the line of what is no YAML mapping."""
     try:
         document = yaml.load(text, Loader=_UniqueKeys)
-    except yaml.YAMLError as error:
+    except UNREADABLE as error:
         mark = getattr(error, "problem_mark", None)
         where = "the config file" if mark is None else f"line {mark.line + 1}"
         what = getattr(error, "problem", None) or str(error)

@@ -9,6 +9,9 @@ from controller.runs.config.aliases import ALIASES, without_prefix
 from controller.runs.config.keys import known_keys
 from controller.runs.config.problems import ConfigProblem
 
+UNREADABLE = (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError)
+"""What the library raises for text that is no value: also for a date that no calendar has, or a number too long."""
+
 
 def parse_overrides(assignments: Sequence[str]) -> tuple[dict[str, Any], list[ConfigProblem]]:
     """Read ``key=value`` assignments; values are YAML, and of one key given twice the last one holds.
@@ -31,7 +34,7 @@ def parse_overrides(assignments: Sequence[str]) -> tuple[dict[str, Any], list[Co
             continue
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError:
+        except UNREADABLE:
             problems.append(
                 ConfigProblem(
                     field=name,

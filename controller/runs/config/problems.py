@@ -23,7 +23,11 @@ class ConfigProblem:
 
 def shown(value: object) -> str:
     """A value as messages show it: cut in length and depth, whatever a user sends."""
-    return _SHORT.repr(value)
+    try:
+        return _SHORT.repr(value)
+    except ValueError:
+        # Python refuses to write out integers of thousands of digits.
+        return f"a {type(value).__name__} that is too long to show"
 
 
 class ConfigInvalid(ValueError):

@@ -274,3 +274,7 @@ def test_steps_end_at_the_nearer_of_steps_and_epochs() -> None:
     assert load_config(MINIMAL | epochs | {"trainer.total_epochs": 3}).total_steps(num_rows=10) == 8
     assert load_config(MINIMAL | batch | {"trainer.total_epochs": 2}).total_steps(num_rows=10) == 5
     assert load_config(MINIMAL | batch | {"trainer.total_epochs": 9}).total_steps(num_rows=10) == 10
+
+
+def test_a_number_too_long_to_write_is_refused_like_any_other() -> None:
+    assert "too long" in only_problem(with_keys(rollout__n=16**5000)).reason

@@ -41,3 +41,10 @@ def test_what_cannot_be_read_is_a_problem(assignment: str, field: str) -> None:
     assert not values
     assert problem.field == field
     assert problem.suggestion
+
+
+@pytest.mark.parametrize("text", ["2024-13-45", "9" * 5000, "!!timestamp x", "[" * 2000])
+def test_text_that_the_library_stumbles_over_is_a_problem_like_any_other(text: str) -> None:
+    values, problems = parse_overrides([f"trainer.seed={text}"])
+    assert not values
+    assert [problem.field for problem in problems] == ["trainer.seed"]
