@@ -75,11 +75,9 @@ def _override_problem(override: str) -> ConfigProblem | None:
     name = override.partition("=")[0].strip()
     if override.count("[") + override.count("{") > MAX_BRACKETS:
         return _problem(name, "its value has too many brackets", "write it into config")
-    try:
-        values, _ = parse_overrides([override])
-    except Exception:
-        # The YAML library fails in many ways: 2024-13-45 is a bad date, five thousand digits a bad number.
-        return _problem(name, "YAML cannot read its value", "put the value in quotes")
+    values, problems = parse_overrides([override])
+    if problems:
+        return problems[0]
     fault = fault_of(values)
     return None if fault is None else _problem(name, f"its value {fault}", "write it plainly")
 

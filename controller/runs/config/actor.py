@@ -18,7 +18,7 @@ class ActorOptimConfig(Section):
     lr_scheduler_type: LrScheduler = "constant"
     """Learning rate after the warm-up: constant, or linear or cosine decay to ``min_lr_ratio`` at the last step.
     Default constant, as in verl."""
-    lr_warmup_steps: int = Field(ge=0, default=0)
+    lr_warmup_steps: int = Field(ge=0, le=10**9, default=0)
     """Steps over which the learning rate rises linearly from 0. Default 0: none."""
     min_lr_ratio: float = Field(ge=0, le=1, default=0.0)
     """Learning rate of the last step over the peak, for linear and cosine. Default 0, as in verl and TRL."""
@@ -47,13 +47,13 @@ class ActorConfig(Section):
     short one."""
     entropy_coeff: float = 0.0
     """Weight of the entropy bonus. Default 0: none."""
-    ppo_epochs: int = Field(ge=1, default=1)
+    ppo_epochs: int = Field(ge=1, le=1000, default=1)
     """Passes over a step's rollouts. Default 1: nearly on-policy."""
-    ppo_mini_batch_size: int | None = Field(ge=1, default=None)
+    ppo_mini_batch_size: int | None = Field(ge=1, le=2**20, default=None)
     """Prompts per optimizer update. Default null: ``data.train_batch_size``, one update per pass."""
     grad_clip: float = Field(gt=0, default=1.0)
     """Largest norm of the gradient. Default 1, as everywhere."""
-    ppo_max_token_len_per_gpu: int = Field(ge=1, default=16384)
+    ppo_max_token_len_per_gpu: int = Field(ge=1, le=2**26, default=16384)
     """Tokens of one micro-batch: memory against speed, never the gradient. Default 16384, as in verl."""
 
     @property

@@ -29,14 +29,14 @@ class DataConfig(Section):
     """JSONL or parquet files of training rows, one path or a list, read in this order. No default."""
     val_files: Files | None = None
     """Files of held-out rows. Default null: nothing is evaluated."""
-    train_batch_size: int = Field(ge=1, default=32)
+    train_batch_size: int = Field(ge=1, le=2**20, default=32)
     """Prompts per step; a step has ``train_batch_size`` × ``rollout.n`` completions. Default 32: two hundred and
     fifty-six completions at the default group size, enough for a stable advantage on one small machine."""
-    val_batch_size: int | None = Field(ge=1, default=None)
+    val_batch_size: int | None = Field(ge=1, le=2**20, default=None)
     """Prompts evaluated at once. Default null: all held-out rows, since nothing is trained on them."""
-    max_prompt_length: int = Field(ge=1, default=512)
+    max_prompt_length: int = Field(ge=1, le=2**20, default=512)
     """Longest prompt, in tokens. Default 512, as in verl."""
-    max_response_length: int = Field(ge=1, default=512)
+    max_response_length: int = Field(ge=1, le=2**20, default=512)
     """Longest completion, in tokens; one cut here has finish reason "length". Default 512, as in verl and TRL."""
     prompt_key: Key | None = None
     """Column of the prompt (text or chat messages). Default null: recognised (``prompt``, ``question``, ``input``)."""

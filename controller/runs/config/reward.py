@@ -23,9 +23,9 @@ class RewardConfig(Section):
     rule: RuleName | None = None
     """Name of a built-in verifier. Default null: ``reward.custom_reward_function``; exactly one is given."""
     custom_reward_function: CustomRewardFunction = CustomRewardFunction()
-    timeout_s: float = Field(gt=0, default=30.0)
+    timeout_s: float = Field(gt=0, le=86_400, default=30.0)
     """Seconds that the reward of one completion may take. Default 30: a slow check passes, a hang is found."""
-    num_attempts: int = Field(ge=1, default=3)
+    num_attempts: int = Field(ge=1, le=100, default=3)
     """Tries before a failure counts. Default 3: a hiccup of a remote judge does not end a run."""
     on_failure: Literal["fail", "drop_group"] = "fail"
     """After the last try: the run fails naming the prompt, or the group is left out and counted. Default fail. A

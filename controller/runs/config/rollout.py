@@ -7,15 +7,15 @@ from pydantic import Field
 from controller.runs.config.section import Section
 
 TopP = Annotated[float, Field(gt=0, le=1)]
-TopK = Annotated[int, Field(ge=-1)]
+TopK = Annotated[int, Field(ge=-1, le=2**31)]
 
 
 class ValidationSampling(Section):
     """Sampling of evaluation, where it differs from training."""
 
-    n: int = Field(ge=1, default=1)
+    n: int = Field(ge=1, le=2**12, default=1)
     """Completions per held-out prompt; accuracy is their mean. Default 1, as in verl."""
-    temperature: float = Field(ge=0, default=0.0)
+    temperature: float = Field(ge=0, le=100, default=0.0)
     """0 takes the most probable token. Default 0, as in verl: the least noisy estimate of one completion."""
     top_p: TopP = 1.0
     """Smallest set of tokens whose probability reaches this. Default 1: all tokens."""
@@ -26,21 +26,21 @@ class ValidationSampling(Section):
 class RolloutConfig(Section):
     """Sampling of training, and its engine."""
 
-    n: int = Field(ge=1, default=8)
+    n: int = Field(ge=1, le=2**12, default=8)
     """Completions per prompt: the group over which GRPO compares. Default 8, as in TRL."""
-    temperature: float = Field(ge=0, default=1.0)
+    temperature: float = Field(ge=0, le=100, default=1.0)
     """Temperature of training. Default 1: the policy itself is sampled, so that rollouts are on-policy."""
     top_p: TopP = 1.0
     """Smallest set of tokens whose probability reaches this. Default 1: below it, rollouts are not the policy's own."""
     top_k: TopK = -1
     """Most probable tokens kept. Default -1: all (0 means the same), for the same reason as ``top_p``."""
     val_kwargs: ValidationSampling = ValidationSampling()
-    max_num_seqs: int = Field(ge=1, default=256)
+    max_num_seqs: int = Field(ge=1, le=2**16, default=256)
     """Completions that one replica decodes at once. Default 256, vLLM's."""
-    num_actors: int | None = Field(ge=1, default=None)
+    num_actors: int | None = Field(ge=1, le=2**12, default=None)
     """Replicas of rollout. Default null: chosen by the plan."""
     ignore_eos: bool = False
     """Whether every completion, also in evaluation, gets exactly ``max_response_length`` tokens. Default false; true is
     for benchmarks."""
-    min_tokens: int = Field(ge=0, default=0)
+    min_tokens: int = Field(ge=0, le=2**20, default=0)
     """Tokens before a completion may end, also in evaluation. Default 0."""

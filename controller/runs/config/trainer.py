@@ -13,14 +13,14 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 class TrainerConfig(Section):
     """The run as a whole. The run ends at ``total_training_steps`` or ``total_epochs``, whichever comes first."""
 
-    total_training_steps: int | None = Field(ge=1, default=None)
+    total_training_steps: int | None = Field(ge=1, le=10**9, default=None)
     """Steps of the run. Default null: by ``total_epochs``."""
-    total_epochs: int | None = Field(ge=1, default=None)
+    total_epochs: int | None = Field(ge=1, le=10**6, default=None)
     """Passes over the training rows. Default null: by ``total_training_steps``. One of them must be given: no length
     fits every run."""
-    save_freq: int = Field(ge=-1, default=-1)
+    save_freq: int = Field(ge=-1, le=10**9, default=-1)
     """Steps between checkpoints. Default -1 (or 0): only after the last step."""
-    test_freq: int = Field(ge=-1, default=-1)
+    test_freq: int = Field(ge=-1, le=10**9, default=-1)
     """Steps between evaluations on ``data.val_files``. Default -1 (or 0): only after the last step."""
     val_before_train: bool = True
     """Whether version 0 is evaluated, given ``data.val_files``. Default true: a curve needs its first point."""
@@ -34,5 +34,5 @@ class TrainerConfig(Section):
     default_local_dir: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """Checkpoint folder, under the configured roots. Default null: one per project and experiment in the controller's
     own folder."""
-    max_ckpt_to_keep: int | None = Field(ge=1, default=None)
+    max_ckpt_to_keep: int | None = Field(ge=1, le=10**9, default=None)
     """Newest checkpoints kept. Default null: all."""
