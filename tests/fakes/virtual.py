@@ -20,11 +20,11 @@ class VirtualTime:
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run the coroutine function in virtual time; a day of it at most."""
+    """Run the coroutine function in virtual time; a day of it at most. Files are not synced: that takes real time."""
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        with mock.patch.object(protocol, "time", VirtualTime):
+        with mock.patch.object(protocol, "time", VirtualTime), mock.patch("os.fsync"):
             run_virtual(test(*args, **kwargs), limit_s=DAY_S)
 
     return run

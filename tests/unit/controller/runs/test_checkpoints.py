@@ -1,8 +1,10 @@
 """Checkpoints on disk: complete or not there, whatever happens while they are written."""
 
+import asyncio
 import contextlib
 import errno
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,25 @@ async def test_a_checkpoint_is_a_model_folder_with_the_learners_state(disk: Disk
     }
     assert Manifest.model_validate_json((folder / MANIFEST_FILE).read_bytes()) == head
     assert disk.names() == ["global_step_3", POINTER_FILE]
+
+
+def test_files_are_on_the_disk_before_they_are_in_their_place(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[bytes] = []
+
+    def fsync(descriptor: int) -> None:
+        assert not (disk.root / "global_step_3").exists() or (disk.root / f".{POINTER_FILE}.1").exists()
+        synced.append(Path(f"/proc/self/fd/{descriptor}").read_bytes())
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    asyncio.run(write_three(disk))
+    assert b"weights 3" in synced
+    assert b"state 3" in synced
+    assert b"tokenizer.json" in synced
+    assert synced[-1] == b"3\n"
+
+
+async def write_three(disk: Disk) -> None:
+    await disk.write(await disk.head(3))
 
 
 @in_virtual_time

@@ -55,10 +55,11 @@ async def test_a_queued_run_is_driven_to_its_end_and_its_replicas_are_freed(tmp_
     await stack.stop()
 
 
+@pytest.mark.parametrize("num_controllers", [1, 3])
 @in_virtual_time
-async def test_runs_are_driven_one_after_another_the_oldest_first(tmp_path: Path) -> None:
+async def test_runs_are_driven_one_after_another_the_oldest_first(tmp_path: Path, num_controllers: int) -> None:
     stack = await make_stack(tmp_path)
-    controller = await stack.start()
+    controller, *_ = [await stack.start() for _ in range(num_controllers)]
     runs = []
     for _ in range(3):
         runs.append(await stack.submit(controller))
