@@ -75,9 +75,8 @@ def _override_problem(override: str) -> ConfigProblem | None:
     name = override.partition("=")[0].strip()
     if override.count("[") + override.count("{") > MAX_BRACKETS:
         return _problem(name, "its value has too many brackets", "write it into config")
-    values, problems = parse_overrides([override])
-    if problems:
-        return problems[0]
+    # What cannot be read at all is the config's to report, with everything else that is wrong with it.
+    values, _ = parse_overrides([override])
     fault = fault_of(values)
     return None if fault is None else _problem(name, f"its value {fault}", "write it plainly")
 
