@@ -30,6 +30,8 @@ from shared.store.redis_connection import RedisConnection
 
 SHUTDOWN_S = 5
 """Time that open event streams have to end."""
+REDIS_PATIENCE_S = 3.0
+"""How long a configured Redis is waited for at the start; later it may be away for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +45,18 @@ class RedisAddress:
 async def serve_local(settings: ControllerSettings, *, on_ready: Callable[[str], None]) -> None:
     """Run the stack in the foreground until SIGINT or SIGTERM; ``on_ready`` gets the API's URL.
 
-    Leaves no process behind. Raises ``SettingsInvalid``, ``RedisServerError`` and the platform's own errors.
+    Leaves no process behind. Raises ``SettingsInvalid``, ``RedisServerError``, ``StoreUnavailable`` and the platform's
+    own errors.
     """
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
     token_file = settings.state_dir / "token"
-    token = ensure_token(token_file)
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        token = ensure_token(token_file)
+    except OSError as error:
+        raise SettingsInvalid(
+            f"cannot keep state in {settings.state_dir}: {error.strerror}. Set RLHFLESS_STATE_DIR to a folder that can "
+            "be written"
+        ) from error
     listener = listen(settings.api_host, settings.api_port)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
@@ -59,8 +68,16 @@ async def serve_local(settings: ControllerSettings, *, on_ready: Callable[[str],
 
 @contextlib.asynccontextmanager
 async def redis_address(settings: ControllerSettings) -> AsyncIterator[RedisAddress]:
-    """The configured Redis, or one of our own for as long as the context is open."""
+    """The configured Redis, or one of our own for as long as the context is open.
+
+    Raises ``StoreUnavailable`` where the configured one does not answer, ``ValueError`` for a URL that names none.
+    """
     if settings.redis_url is not None:
+        redis = RedisConnection(settings.redis_url, password=settings.redis_password, retry_for_s=REDIS_PATIENCE_S)
+        try:
+            await redis.command("PING")
+        finally:
+            await redis.close()
         yield RedisAddress(url=settings.redis_url, password=settings.redis_password)
         return
     server = RedisServer(settings.state_dir / "redis")

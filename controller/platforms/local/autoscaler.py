@@ -96,11 +96,7 @@ def decide(spec: ScalingSpec, state: AutoscalerState, seen: Observation) -> Auto
     def wanted(concurrency: float) -> int:
         needed = math.ceil(concurrency / spec.target_concurrency)
         within_rates = min(max(needed, lowest), highest)
-        return (
-            max(within_rates, spec.activation_scale)
-            if needed > 0 and spec.activation_scale > 1
-            else within_rates
-        )
+        return max(within_rates, spec.activation_scale) if needed > 0 and spec.activation_scale > 1 else within_rates
 
     stable, panic = wanted(seen.stable_concurrency), wanted(seen.panic_concurrency)
     burst = math.ceil(seen.panic_concurrency / spec.target_concurrency) / num_ready >= spec.panic_threshold
@@ -113,9 +109,7 @@ def decide(spec: ScalingSpec, state: AutoscalerState, seen: Observation) -> Auto
     return _hold_last(state, spec, seen, desired)
 
 
-def _panic(
-    state: AutoscalerState, spec: ScalingSpec, now: float, *, burst: bool, wanted: int
-) -> AutoscalerState:
+def _panic(state: AutoscalerState, spec: ScalingSpec, now: float, *, burst: bool, wanted: int) -> AutoscalerState:
     """Enter, prolong or leave panic. While it lasts the number only rises."""
     since = state.panic_since
     if burst:
@@ -156,6 +150,4 @@ def _hold_last(state: AutoscalerState, spec: ScalingSpec, seen: Observation, des
     idle_since = state.idle_since if state.idle_since is not None else seen.now
     young = seen.now - active_since < spec.window_s
     retained = seen.now - idle_since < spec.retention_s
-    return replace(
-        state, desired=1 if young or retained else 0, active_since=active_since, idle_since=idle_since
-    )
+    return replace(state, desired=1 if young or retained else 0, active_since=active_since, idle_since=idle_since)

@@ -48,9 +48,7 @@ class HttpOrigin:
         else:
             stream.abort()
 
-    async def fetch(
-        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
-    ) -> HttpAnswer:
+    async def fetch(self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b"") -> HttpAnswer:
         """One exchange with whole bodies. ``headers`` has the host.
 
         Raises ``OSError`` where nobody listens and ``BrokenStream`` where the answer is not complete.

@@ -42,15 +42,11 @@ def parse_manifest(text: str, *, source: str) -> FunctionManifest:
     service_annotations = metadata.section("annotations")
     for key in service_annotations.remaining():
         if key.startswith(PREFIX):
-            raise service_annotations.refuse(
-                key, "Knative refuses it here; it belongs to spec.template.metadata"
-            )
+            raise service_annotations.refuse(key, "Knative refuses it here; it belongs to spec.template.metadata")
     metadata.ignore("labels", "namespace")
     spec = root.section("spec")
     traffic = spec.take("traffic")
-    if traffic is not None and not (
-        isinstance(traffic, list) and len(traffic) == 1 and traffic[0] in _ALL_TO_LATEST
-    ):
+    if traffic is not None and not (isinstance(traffic, list) and len(traffic) == 1 and traffic[0] in _ALL_TO_LATEST):
         raise spec.refuse("traffic", "on one machine all requests go to the latest revision; leave it out")
     template = spec.section("template")
     canonical = json.dumps(template.content(), sort_keys=True, default=str)
@@ -91,9 +87,7 @@ def _only_document(text: str, source: str) -> object:
     except yaml.YAMLError as error:
         raise ManifestRefused(source, "the document", f"is not YAML: {error}") from error
     if len(documents) != 1:
-        raise ManifestRefused(
-            source, "the document", f"must hold one Service, not {len(documents)} documents"
-        )
+        raise ManifestRefused(source, "the document", f"must hold one Service, not {len(documents)} documents")
     return documents[0]
 
 
@@ -102,9 +96,7 @@ def _read_annotations(metadata: Section) -> tuple[Mapping[str, str], str, float]
     metadata.ignore("labels", "creationTimestamp")
     annotations = metadata.section("annotations")
     scaling = {
-        key.removeprefix(PREFIX): annotations.text(key)
-        for key in annotations.remaining()
-        if key.startswith(PREFIX)
+        key.removeprefix(PREFIX): annotations.text(key) for key in annotations.remaining() if key.startswith(PREFIX)
     }
     environment = annotations.text(ENVIRONMENT_ANNOTATION, "")
     deadline = annotations.text(PROGRESS_DEADLINE_ANNOTATION, "600s")
@@ -180,9 +172,7 @@ def _stages(name: str, env: Mapping[str, str], container: Section) -> tuple[Stag
     names = [part.strip() for part in listed.split(",") if part.strip()]
     unknown = [part for part in names if part not in known]
     if unknown:
-        raise container.refuse(
-            "env.RLHFLESS_STAGES", f"no stage {unknown[0]!r}; there are {', '.join(sorted(known))}"
-        )
+        raise container.refuse("env.RLHFLESS_STAGES", f"no stage {unknown[0]!r}; there are {', '.join(sorted(known))}")
     return tuple(Stage(part) for part in names)
 
 
@@ -199,9 +189,7 @@ def _read_resources(resources: Section) -> Resources:
         except ValueError as error:
             raise requests.refuse(resource, str(error)) from error
 
-    return Resources(
-        num_cpus=amount("cpu"), memory_bytes=int(amount("memory")), num_gpus=int(amount("nvidia.com/gpu"))
-    )
+    return Resources(num_cpus=amount("cpu"), memory_bytes=int(amount("memory")), num_gpus=int(amount("nvidia.com/gpu")))
 
 
 def _read_readiness_path(container: Section) -> str | None:

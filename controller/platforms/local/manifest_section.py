@@ -92,9 +92,7 @@ class Section:
             return ()
         if not isinstance(value, list):
             raise self.refuse(key, "must be a list")
-        children = tuple(
-            Section(self._source, f"{self.field(key)}[{index}]", item) for index, item in enumerate(value)
-        )
+        children = tuple(Section(self._source, f"{self.field(key)}[{index}]", item) for index, item in enumerate(value))
         self._children.extend(children)
         return children
 

@@ -58,9 +58,7 @@ class LocalPlatform:
             log_dir=settings.log_dir,
         )
         self._launcher = Launcher(
-            Machine(
-                num_cpus=settings.num_cpus, memory_bytes=settings.memory_bytes, num_gpus=settings.num_gpus
-            ),
+            Machine(num_cpus=settings.num_cpus, memory_bytes=settings.memory_bytes, num_gpus=settings.num_gpus),
             self._environments,
             log_dir=settings.log_dir,
             num_ended_logs=settings.num_ended_logs,
@@ -97,9 +95,7 @@ class LocalPlatform:
             self.apply_manifests()
             self._port = await self._proxy.start(self._settings.host, self._settings.port)
             self._proxy_origin = HttpOrigin(self._settings.host, self._port)
-            for environment in {
-                function.manifest.python_environment for function in self._functions.values()
-            }:
+            for environment in {function.manifest.python_environment for function in self._functions.values()}:
                 self._background.append(asyncio.create_task(self._warm(environment)))
             self._background.append(asyncio.create_task(self._every(BUCKET_S, Function.report)))
             self._background.append(asyncio.create_task(self._every(self._settings.tick_s, Function.tick)))
@@ -144,9 +140,7 @@ class LocalPlatform:
                 raise ManifestRefused(manifest.source, ENVIRONMENT_ANNOTATION, reason)
         for name, manifest in manifests.items():
             if manifest.not_honoured:
-                logger.warning(
-                    "%s: no effect on one machine: %s", manifest.source, ", ".join(manifest.not_honoured)
-                )
+                logger.warning("%s: no effect on one machine: %s", manifest.source, ", ".join(manifest.not_honoured))
             if name in self._functions:
                 self._functions[name].apply(manifest, environments[name])
             else:
@@ -193,9 +187,7 @@ class LocalPlatform:
 
     async def functions(self) -> Sequence[FunctionState]:
         """All functions and their state."""
-        return [
-            function.state(f"{self.url}{PATH_PREFIX}{name}") for name, function in self._functions.items()
-        ]
+        return [function.state(f"{self.url}{PATH_PREFIX}{name}") for name, function in self._functions.items()]
 
     def _new_function(self, manifest: FunctionManifest, env: Mapping[str, str]) -> Function:
         return Function(

@@ -55,9 +55,7 @@ class PythonEnvironments:
         if ended is not None:
             await _close(ended)
         log = self._log_dir / f"fork-server{f'-{name}' if name else ''}.log"
-        return await ForkServerProcess.start(
-            self._interpreters[name], preload=self._preload, env=self._env, log=log
-        )
+        return await ForkServerProcess.start(self._interpreters[name], preload=self._preload, env=self._env, log=log)
 
 
 def _has_ended(server: asyncio.Task[ForkServerProcess]) -> bool:

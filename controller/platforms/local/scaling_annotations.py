@@ -77,9 +77,7 @@ def parse_scaling(annotations: Mapping[str, str], *, container_concurrency: int)
     for key, text in annotations.items():
         if key in _ONLY_VALUES:
             if text != _ONLY_VALUES[key]:
-                raise AnnotationRefused(
-                    key, f"only {_ONLY_VALUES[key]!r} is supported on one machine, not {text!r}"
-                )
+                raise AnnotationRefused(key, f"only {_ONLY_VALUES[key]!r} is supported on one machine, not {text!r}")
             continue
         if key not in _PARSERS:
             near = difflib.get_close_matches(_dashed(key), _PARSERS, n=1, cutoff=0.5)

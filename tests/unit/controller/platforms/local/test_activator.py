@@ -46,9 +46,7 @@ async def test_the_limit_of_each_replica() -> None:
     slots = activator(limit=2)
     slots.add("a")
     slots.add("b")
-    assert [await slots.acquire() for _ in range(4)] == ["a", "a", "b", "b"], (
-        "first available for small limits"
-    )
+    assert [await slots.acquire() for _ in range(4)] == ["a", "a", "b", "b"], "first available for small limits"
     fifth = await waiting(slots)
     slots.release("b")
     assert await fifth == "b"

@@ -45,9 +45,7 @@ def in_calm(spec: ScalingSpec, *, ready: int, stable: float, at: float = 100.0) 
         (0, 8.0, 1.0, 8.0),
     ],
 )
-def test_target_concurrency(
-    concurrency_limit: int, target: float | None, utilization: float, expected: float
-) -> None:
+def test_target_concurrency(concurrency_limit: int, target: float | None, utilization: float, expected: float) -> None:
     spec = ScalingSpec(container_concurrency=concurrency_limit, target=target, utilization=utilization)
     assert spec.target_concurrency == expected
 

@@ -30,9 +30,7 @@ def test_module_to_run(argv: tuple[str, ...], module: str | None) -> None:
 def in_process(code: str, tmp_path: Path) -> subprocess.CompletedProcess[bytes]:
     """Run code that changes its process for good."""
     env = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, check=False
-    )
+    return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, check=False)
 
 
 def test_preload_goes_on_without_what_cannot_be_imported(tmp_path: Path) -> None:

@@ -13,9 +13,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Made-By: test\r\n\r\nhi"
 
 
 @asynccontextmanager
-async def server(
-    answers: list[bytes], *, close_after: bool = False
-) -> AsyncIterator[tuple[HttpOrigin, list[int]]]:
+async def server(answers: list[bytes], *, close_after: bool = False) -> AsyncIterator[tuple[HttpOrigin, list[int]]]:
     """A server that gives the answers in turn; the list has the connection's number of each request."""
     seen: list[int] = []
     connections: list[asyncio.StreamWriter] = []

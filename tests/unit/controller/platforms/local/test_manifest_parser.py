@@ -25,9 +25,7 @@ def service() -> dict[str, Any]:
             "template": {
                 "metadata": {"annotations": {}},
                 "spec": {
-                    "containers": [
-                        {"image": "registry/function:1", "command": ["python", "-m", "functions.main"]}
-                    ]
+                    "containers": [{"image": "registry/function:1", "command": ["python", "-m", "functions.main"]}]
                 },
             }
         },
@@ -122,9 +120,7 @@ def test_timeouts_and_annotations() -> None:
 
 def test_what_has_no_effect_is_named_by_its_path() -> None:
     def edit(document: dict[str, Any]) -> None:
-        template(document)["spec"].update(
-            automountServiceAccountToken=False, volumes=[], containerConcurency=3
-        )
+        template(document)["spec"].update(automountServiceAccountToken=False, volumes=[], containerConcurency=3)
         container(document).update(
             securityContext={}, resources={"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}}
         )

@@ -27,9 +27,7 @@ async def probe(answer: bytes, path: str | None) -> tuple[bool, list[bytes]]:
     return ready, requests
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"), [(200, True), (204, True), (302, True), (404, False), (503, False)]
-)
+@pytest.mark.parametrize(("status", "expected"), [(200, True), (204, True), (302, True), (404, False), (503, False)])
 async def test_the_status_decides(status: int, expected: bool) -> None:
     ready, requests = await probe(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode(), "/readyz")
     assert ready is expected
