@@ -21,9 +21,9 @@ def docstring_problem(folder: Path) -> str | None:
     init = folder / "__init__.py"
     if init not in python_files():
         return f"{folder} has modules but no __init__.py"
-    docstring = ast.get_docstring(syntax_of(init)) or ""
-    if not docstring.endswith(".") or len(SENTENCE_END.findall(docstring)) != 1:
-        return f"{init}: the docstring is one full sentence, this is {docstring!r}"
+    summary = (ast.get_docstring(syntax_of(init)) or "").partition("\n\n")[0]
+    if not summary.endswith(".") or len(SENTENCE_END.findall(summary)) != 1:
+        return f"{init}: the docstring begins with one full sentence, this is {summary!r}"
     return None
 
 
