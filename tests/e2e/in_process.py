@@ -102,7 +102,9 @@ class Parts:
             return Finished(
                 record=await service.get(run),
                 head=Manifest.model_validate_json(head),
-                completions={BatchKey(**{**batch.model_dump(), "run": "any"}): c for batch, c in kept.completions.items()},
+                completions={
+                    BatchKey(**{**batch.model_dump(), "run": "any"}): c for batch, c in kept.completions.items()
+                },
                 history=list(await service.history(run)),
                 log="\n".join(str(event.data["message"]) for event in events if event.kind == "log"),
             )

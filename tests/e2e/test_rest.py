@@ -95,9 +95,7 @@ def test_cancel_frees_every_replica_within_its_limit_also_in_the_middle_of_sampl
     assert (again.status_code, again.json()["code"]) == (409, "run_conflict")
 
 
-def test_a_cancelled_run_resumes_at_its_head_and_comes_to_the_same_weights(
-    stack: Stack, workspace: Workspace
-) -> None:
+def test_a_cancelled_run_resumes_at_its_head_and_comes_to_the_same_weights(stack: Stack, workspace: Workspace) -> None:
     config = workspace.config({"data.max_response_length": 200, "rollout.ignore_eos": True})
     undisturbed = stack.api.succeed(config)
 

@@ -23,9 +23,7 @@ def wait_until(happened: Callable[[], T], *, timeout_s: float = PATIENCE_S, what
         time.sleep(LOOK_EVERY_S)
 
 
-async def wait_until_async(
-    happened: Callable[[], Awaitable[T]], *, timeout_s: float = PATIENCE_S, what: str = ""
-) -> T:
+async def wait_until_async(happened: Callable[[], Awaitable[T]], *, timeout_s: float = PATIENCE_S, what: str = "") -> T:
     """As ``wait_until``, on an event loop."""
     async with asyncio.timeout(timeout_s):
         while not (value := await happened()):
