@@ -28,10 +28,6 @@ class RunLost(Exception):
     """Another controller owns the run now. Not a failure of the run."""
 
 
-class RunCancelled(Exception):
-    """Somebody asked for the run to be cancelled."""
-
-
 class RunUnknown(Exception):
     """There is no run of this name."""
 

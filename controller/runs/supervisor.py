@@ -206,7 +206,7 @@ class Supervisor:
 
 
 def checkpoint_root(settings: ControllerSettings, prepared: Prepared, run: str) -> Path:
-    """The folder of the run's checkpoints."""
+    """The folder of the run's checkpoints: its own, for two runs of one experiment must not overwrite each other."""
     trainer = prepared.config.trainer
     base = Path(trainer.default_local_dir) if trainer.default_local_dir else settings.checkpoint_root
-    return base / trainer.project_name / (trainer.experiment_name or run)
+    return base / trainer.project_name / run

@@ -27,12 +27,12 @@ class TrainerConfig(Section):
     project_name: Name = "rlhfless"
     """Groups runs in trackers and in the checkpoint folder. Default rlhfless."""
     experiment_name: Name | None = None
-    """Names the run in trackers and in the checkpoint folder. Default null: the run's id."""
+    """Names the run: its id, and so its checkpoint folder, begins with it. Default null: ids begin with ``run``."""
     seed: int = Field(ge=0, lt=2**63, default=42)
     """Seed of sampling and, unless ``data.seed`` is given, of the data order. Default 42, never random: every
     run can be repeated."""
     default_local_dir: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """Checkpoint folder, under the configured roots. Default null: one per project and experiment in the controller's
-    own folder."""
+    """Checkpoint folder, under the configured roots; each run has its own in it, by project. Default null: in the
+    controller's own folder."""
     max_ckpt_to_keep: int | None = Field(ge=1, le=10**9, default=None)
     """Newest checkpoints kept. Default null: all."""

@@ -379,12 +379,12 @@ async def test_a_run_deleted_under_its_driver_is_given_up(tmp_path: Path) -> Non
     await stack.stop()
 
 
-def test_checkpoints_lie_by_project_and_experiment(tmp_path: Path) -> None:
+def test_checkpoints_lie_by_project_and_run(tmp_path: Path) -> None:
     settings = ControllerSettings.from_environment({"RLHFLESS_STATE_DIR": str(tmp_path)})
 
     def root(**overrides: Any) -> Path:
         return checkpoint_root(settings, prepared_of(config_of(**overrides), tmp_path), "run-1")
 
     assert root() == tmp_path / "checkpoints" / "rlhfless" / "run-1"
-    assert root(trainer__project_name="p", trainer__experiment_name="e") == tmp_path / "checkpoints" / "p" / "e"
+    assert root(trainer__project_name="p", trainer__experiment_name="e") == tmp_path / "checkpoints" / "p" / "run-1"
     assert root(trainer__default_local_dir="/models/out") == Path("/models/out/rlhfless/run-1")
