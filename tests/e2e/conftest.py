@@ -7,8 +7,10 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.in_process import Parts, composed
+from tests.e2e.long_run import NUM_STEPS, LongRun, long_config
 from tests.e2e.stack import Stack, running_stack
 from tests.e2e.tiny_model import make_tiny_model
+from tests.e2e.weights import checkpoint_folder, read_weights
 from tests.e2e.workspace import Workspace, make_workspace
 
 
@@ -32,6 +34,14 @@ async def parts(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) 
     """The controller's parts in this process, on a platform of their own."""
     async with composed(workspace, tmp_path_factory.mktemp("parts")) as parts:
         yield parts
+
+
+@pytest.fixture(scope="session")
+def long_run(stack: Stack, workspace: Workspace) -> LongRun:
+    """What a long run comes to undisturbed."""
+    config = long_config(workspace)
+    run = stack.api.succeed(config)
+    return LongRun(config=config, weights=read_weights(checkpoint_folder(stack.api, run, NUM_STEPS)))
 
 
 @pytest.fixture

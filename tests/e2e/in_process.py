@@ -1,6 +1,6 @@
-"""The controller's parts in the test's own process, so that a test can stand between them; functions are real processes.
+"""The controller's parts in the test's own process, so that a test can stand between them.
 
-Composed as ``controller.main`` does it: a real Redis, the local platform, the supervisor, the service.
+Composed as ``controller.main`` does it: a real Redis, functions in processes of their own, the supervisor, the service.
 """
 
 import asyncio

@@ -9,7 +9,8 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-FORK_SERVER = "controller.platforms.local.fork_server"
+FORK_SERVER = "fork-server"
+"""How its log is called."""
 PROC = Path("/proc")
 
 
@@ -21,18 +22,17 @@ def processes_of(state_dir: Path) -> set[int]:
 
 def replicas_of(state_dir: Path, function: str = "") -> set[int]:
     """Replicas of a function, or of all functions: the fork server's children, by the log that they write."""
-    log = f"{state_dir.resolve()}/logs/{function}"
+    logs = f"{state_dir.resolve()}/logs"
     return {
         pid
         for pid in _all_pids()
-        if _stdout(pid).startswith(log) and FORK_SERVER in _command_line(_parent(pid)) and _parent(pid) != 1
+        if _stdout(pid).startswith(f"{logs}/{function}") and _stdout(_parent(pid)).startswith(f"{logs}/{FORK_SERVER}")
     }
 
 
-def child_with(parent: int, word: str) -> int:
-    """The child of a process whose command line has the word."""
-    [pid] = [pid for pid in _all_pids() if _parent(pid) == parent and word in _command_line(pid)]
-    return pid
+def child_with(parent: int, word: str) -> int | None:
+    """The child of a process whose command line has the word, if there is one."""
+    return next((pid for pid in _all_pids() if _parent(pid) == parent and word in _command_line(pid)), None)
 
 
 def kill(pids: Iterable[int]) -> None:

@@ -33,8 +33,8 @@ class Stack:
         """Processes of a function's replicas, or of all."""
         return replicas_of(self.state_dir, function)
 
-    def redis(self) -> int:
-        """The embedded Redis."""
+    def redis(self) -> int | None:
+        """The embedded Redis, if it runs."""
         return child_with(self.pid, "redis-server")
 
     def token(self) -> str:

@@ -1,4 +1,4 @@
-"""A replica that is killed in the middle of a call costs time: the step completes, with the batch that it should have."""
+"""A replica that is killed in the middle of a call costs time and nothing else: the step completes, its batch whole."""
 
 import asyncio
 from collections.abc import AsyncIterator
