@@ -238,14 +238,38 @@ def test_a_gradient_that_is_not_finite_is_not_applied(bad_step: int) -> None:
     assert all(parameter.grad is None for parameter in learner.model.parameters())
 
 
-def test_dropout_is_off() -> None:
-    config = make_config()
-    learners = [Learner(config, attention_dropout=rate) for rate in (0.5, 0.0)]
+@pytest.mark.parametrize("share_prompts", [False, True])
+def test_dropout_is_off(share_prompts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("functions.learner.update.supports_prompt_sharing", lambda model: share_prompts)
+    learners = [Learner(make_config(), attention_dropout=rate) for rate in (0.5, 0.0)]
     for learner in learners:
         learner.model.train()
         learner.step(ragged_rows())
 
     assert torch.equal(learners[0].weights(), learners[1].weights())
+
+
+def test_a_parameter_that_no_row_reaches_has_its_state_too() -> None:
+    learner = Learner(make_config())
+    learner.model.unused = torch.nn.Parameter(torch.ones(2))
+    learner.optimizer = build_optimizer(learner.model, make_config())
+
+    learner.step(ragged_rows())
+
+    blob = optimizer_state_to_blob(learner.optimizer, learner.model)
+    load_optimizer_state(learner.optimizer, learner.model, blob)
+    assert optimizer_state_to_blob(learner.optimizer, learner.model) == blob
+
+
+def test_a_gradient_that_was_left_behind_is_not_applied() -> None:
+    clean, dirty = Learner(make_config()), Learner(make_config())
+    for parameter in dirty.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+
+    for learner in (clean, dirty):
+        learner.step(ragged_rows())
+
+    assert torch.equal(clean.weights(), dirty.weights())
 
 
 def test_groups_without_spread_move_nothing_where_they_are_filtered() -> None:
