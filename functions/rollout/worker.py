@@ -104,7 +104,7 @@ class RolloutWorker:
             if self._engine.num_running == 0:
                 return True
             with self._context.watch.measure("compute"):
-                finished = await self._context.compute(self._burst)
+                finished = await self._context.compute(self._burst, self._can_fill_room())
             self._commits.add(finished)
             # Looked at after decoding only, so that every call makes progress.
             if self._context.remaining_s() < SAVE_S:
@@ -126,13 +126,17 @@ class RolloutWorker:
     async def _look_for_work(self, room: int) -> bool:
         if self._engine.num_running == 0:
             # Committed items are no longer held, so that an item which must go alone can come.
-            await self._commits.settle()
-        elif time.monotonic() < self._look_again_at:
+            with self._context.watch.measure("store"):
+                await self._commits.settle()
+        elif not self._can_fill_room():
             return False
         found = await self._leased.lease(room)
         if not found:
             self._look_again_at = time.monotonic() + LOOK_AGAIN_S
         return found
+
+    def _can_fill_room(self) -> bool:
+        return self._leased.num_waiting > 0 or time.monotonic() >= self._look_again_at
 
     def _is_interrupted(self) -> bool:
         return self._context.stop.is_set() or self._mail.is_set()
@@ -141,14 +145,16 @@ class RolloutWorker:
         use_threads(self._call.threads)
         self._engine.add(requests, self._params)
 
-    def _burst(self) -> list[FinishedSequence]:
-        """Decode for a while, on the compute thread: less long if there is room for others, or reason to look up."""
+    def _burst(self, fills_room: bool) -> list[FinishedSequence]:
+        """Decode for a while, on the compute thread: less long if there is room that can be filled, or an interrupt."""
         use_threads(self._call.threads)
         finished: list[FinishedSequence] = []
         until = time.monotonic() + BURST_S
-        while self._engine.num_running > 0 and len(finished) < self._worthwhile_room:
+        while self._engine.num_running > 0:
             finished += self._engine.step()
             if time.monotonic() >= until or self._is_interrupted():
+                break
+            if fills_room and len(finished) >= self._worthwhile_room:
                 break
         return finished
 
