@@ -32,6 +32,7 @@ def long_config(workspace: Workspace) -> dict[str, Any]:
     return workspace.config(
         {
             "data.max_response_length": NUM_TOKENS,
+            "data.shuffle": False,
             "rollout.ignore_eos": True,
             "rollout.max_num_seqs": 4,
             "actor.ppo_mini_batch_size": 1,

@@ -45,8 +45,8 @@ def test_a_stopped_controller_pauses_its_run_and_ends_everything(
 def test_two_controllers_on_one_redis_one_drives_and_the_other_waits_for_its_end(
     workspace: Workspace, tmp_path: Path, long_run: LongRun
 ) -> None:
-    with outside_redis(tmp_path) as settings:
-        settings |= {"RLHFLESS_BLOB_URL": f"file://{tmp_path}/blobs"}
+    with outside_redis(tmp_path / "redis") as redis:
+        settings = redis.settings | {"RLHFLESS_BLOB_URL": f"file://{tmp_path}/blobs"}
         with (
             running_stack(workspace, tmp_path / "first", settings) as first,
             running_stack(workspace, tmp_path / "second", settings) as second,

@@ -1,9 +1,19 @@
-"""Redis is killed in the middle of a step and comes back: the step completes as if nothing had been."""
+"""Redis goes away in the middle of a step and comes back: the step completes as if nothing had been."""
+
+import time
+from pathlib import Path
+
+import pytest
 
 from tests.e2e.long_run import LongRun
+from tests.e2e.outside_redis import outside_redis
 from tests.e2e.processes import kill
-from tests.e2e.stack import Stack
+from tests.e2e.stack import Stack, running_stack
 from tests.e2e.waiting import wait_until
+from tests.e2e.workspace import Workspace
+
+AWAY_S = 25.0
+"""Longer than anybody waits for a lost store before he says so."""
 
 
 def test_redis_killed_in_the_middle_of_sampling_and_of_an_update(stack: Stack, long_run: LongRun) -> None:
@@ -16,3 +26,22 @@ def test_redis_killed_in_the_middle_of_sampling_and_of_an_update(stack: Stack, l
         wait_until(lambda killed=killed: stack.redis() not in (None, killed), what="Redis to be back")
     stack.api.wait(run, "succeeded")
     long_run.assert_same(stack.api, run)
+
+
+@pytest.mark.slow
+def test_a_redis_that_is_away_for_long_is_waited_for(workspace: Workspace, tmp_path: Path, long_run: LongRun) -> None:
+    with (
+        outside_redis(tmp_path / "redis") as redis,
+        running_stack(workspace, tmp_path / "state", redis.settings) as stack,
+    ):
+        run = stack.api.start(long_run.config)
+        wait_until(lambda: stack.api.num_working("rollout"), what="the run to sample")
+        redis.kill()
+        assert stack.api.request("GET", "/readyz").status_code == 503
+        lost = stack.api.request("GET", f"/v1/runs/{run}")
+        assert (lost.status_code, lost.json()["code"]) == (503, "store_unavailable")
+        time.sleep(AWAY_S)
+        redis.start()
+        wait_until(lambda: stack.api.request("GET", "/readyz").status_code == 200, what="Redis to be back")
+        stack.api.wait(run, "succeeded")
+        long_run.assert_same(stack.api, run)

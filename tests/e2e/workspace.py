@@ -23,9 +23,9 @@ def raises(data_source, solution_str, ground_truth, extra_info=None):
     raise ValueError("no idea")
 
 
-def raises_on_seven(data_source, solution_str, ground_truth, extra_info=None):
-    if ground_truth == "7":
-        raise ValueError("no idea of 7")
+def raises_on_six(data_source, solution_str, ground_truth, extra_info=None):
+    if ground_truth == "6":
+        raise ValueError("no idea of 6")
     return share_of_ones(data_source, solution_str, ground_truth)
 
 
