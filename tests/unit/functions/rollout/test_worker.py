@@ -484,8 +484,10 @@ async def test_a_store_that_fails_while_the_rest_is_left_ends_the_call_with_its_
     await world.put()
     work = LossyWork(world.store.work, operation, StoreUnavailable("Redis did not answer"))
     context = replace(world.context(deadline_at=0.0), store=replace(world.store, work=work))
+    engine = long_engine(world)
+    engine.step_s = 0.002
     with pytest.raises(StoreUnavailable):
-        await world.run(long_engine(world), context, sampling=LONG)
+        await world.run(engine, context, sampling=LONG)
     # Not waited for item after item.
     assert work.num_failed == 1
 

@@ -103,7 +103,7 @@ async def test_a_call_stops_when_its_caller_leaves_and_its_key_is_free(exclusive
     assert slow.stopped_for == "the caller is gone"
 
 
-async def test_a_caller_that_leaves_while_it_sends_disturbs_nobody() -> None:
+async def test_a_caller_that_leaves_while_it_sends_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
     world, handler = World(), EchoHandler()
     async with served(echo_app(world, handler)) as url:
         host, port = url.removeprefix("http://").split(":")
@@ -117,6 +117,7 @@ async def test_a_caller_that_leaves_while_it_sends_disturbs_nobody() -> None:
         async with httpx.AsyncClient(base_url=url, headers=HEADERS) as client:
             assert (await client.post("/v1/reward", json=echo_body())).status_code == 200
     assert handler.num_calls == 1
+    assert [record.levelname for record in caplog.records if record.name.startswith("shared.service")] == []
 
 
 async def test_a_body_in_pieces_and_calls_on_one_connection_are_no_reason_to_stop() -> None:
