@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 LEASE_TTL_S = 6.0
 RENEW_EVERY_S = 2.0
+FINISH_AT_ONCE = 4
+"""Each takes a connection of its own, and a new replica has to open them first."""
 MAX_DELIVERIES = 3
 """After so many workers died with an item, the item is to blame."""
 
@@ -94,9 +96,11 @@ class LeasedWork:
         done = [item for item, left in self._open.items() if not left]
         for item in done:
             del self._open[item]
-        await asyncio.gather(
-            *(self._work.finish_item(self._batch, owner=self._context.owner, item=item) for item in done)
-        )
+        for start in range(0, len(done), FINISH_AT_ONCE):
+            some = done[start : start + FINISH_AT_ONCE]
+            await asyncio.gather(
+                *(self._work.finish_item(self._batch, owner=self._context.owner, item=item) for item in some)
+            )
 
     async def give_back(self) -> None:
         """Offer all unfinished items again."""
