@@ -85,6 +85,7 @@ class LearnerConfig:
             max_grad_norm=optim.grad_clip,
             adv_estimator=algorithm.adv_estimator,
             norm_adv_by_std=algorithm.norm_adv_by_std_in_grpo,
+            filter_groups=algorithm.filter_groups,
             clip_ratio_low=algorithm.clip_ratio_low,
             clip_ratio_high=algorithm.clip_ratio_high,
             clip_ratio_c=algorithm.clip_ratio_c,

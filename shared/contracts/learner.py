@@ -31,6 +31,8 @@ class AlgorithmConfig(Wire):
 
     adv_estimator: AdvantageEstimator = "grpo"
     norm_adv_by_std_in_grpo: bool = True
+    filter_groups: bool = False
+    """Leave groups whose rewards are all equal out of the update: they teach nothing, yet count in its mean."""
     clip_ratio_low: float = Field(ge=0, default=0.2)
     clip_ratio_high: float = Field(ge=0, default=0.2)
     clip_ratio_c: float | None = Field(gt=1, default=None)

@@ -12,3 +12,6 @@ class RunAlgorithmConfig(Section):
     norm_adv_by_std_in_grpo: bool = True
     """Whether advantages are divided by their group's standard deviation. Default true, as in GRPO; false is Dr.GRPO
     (arXiv 2503.20783)."""
+    filter_groups: bool = False
+    """Whether groups whose rewards are all equal are left out of the update, as in DAPO (arXiv 2503.14476) but without
+    sampling others in their place. They have no gradient, yet count in its mean. Default false, as in GRPO."""

@@ -32,6 +32,7 @@ def algorithm_config(config: RunConfig) -> AlgorithmConfig:
     return AlgorithmConfig(
         adv_estimator=config.algorithm.adv_estimator,
         norm_adv_by_std_in_grpo=config.algorithm.norm_adv_by_std_in_grpo,
+        filter_groups=config.algorithm.filter_groups,
         clip_ratio_low=low,
         clip_ratio_high=high,
         clip_ratio_c=actor.clip_ratio_c,
