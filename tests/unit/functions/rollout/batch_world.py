@@ -130,11 +130,12 @@ class BatchWorld:
         stored = await self.store.work.samples(BATCH, self.ids)
         return {id: decode_completion(data) for id, data in stored.items()}
 
-    async def num_left(self) -> int:
-        """Items that a further worker could take now; it takes them."""
+    async def num_left(self, *, num_held: int = 0) -> int:
+        """Items that a further worker could take now; it takes them. No more than ``num_held`` are in others' hands."""
         lease = await self.store.work.lease(
             BATCH, shard=9, owner="counter", fence=10**6, ttl_s=60.0, max_items=1000, max_deliveries=100
         )
+        assert lease.num_elsewhere == num_held
         return len(lease.items)
 
 

@@ -108,9 +108,10 @@ async def test_never_more_sequences_at_once_than_allowed(memory_world: BatchWorl
 
 
 async def test_a_group_enters_the_engine_together_so_that_its_prompt_is_computed_once(
-    memory_world: BatchWorld,
+    memory_world: BatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 12 samples of 4 rows, room for 6: one sample of each row ends early, and its place waits for a whole group.
+    monkeypatch.setattr(worker_module, "BURST_S", 0.0)
     world = memory_world
     engine = FakeEngine(lengths={(row, 0): 2 for row in world.rows}, default_length=6)
     await world.put()
@@ -473,7 +474,8 @@ async def test_a_failing_store_ends_the_call_with_its_error(
     assert "never retrieved" not in caplog.text
     if not isinstance(error, StoreUnavailable):
         # What is done but could not be given back leaves with its lease.
-        assert await world.num_left() == world.num_rows - (operation == "finish_item")
+        num_stuck = int(operation == "finish_item")
+        assert await world.num_left(num_held=num_stuck) == world.num_rows - num_stuck
 
 
 @pytest.mark.parametrize("operation", ["save_partials", "return_item"])
@@ -535,7 +537,7 @@ async def test_leases_are_renewed_while_the_engine_computes(
         for _ in range(10):
             await world.let_leases_expire()
             await asyncio.sleep(0.01)
-        stolen.append(await world.num_left())
+        stolen.append(await world.num_left(num_held=world.num_rows))
 
     engine = FakeEngine(default_length=20)
     after_steps(engine, 5, try_to_steal)
