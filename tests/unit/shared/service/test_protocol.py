@@ -33,11 +33,6 @@ from tests.unit.shared.service.stage_fakes import (
 Reply = StageReply[EchoOutputs]
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def parsed(reply: bytes) -> StageReply[EchoOutputs]:
     return Reply.model_validate_json(reply)
 
