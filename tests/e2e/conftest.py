@@ -7,10 +7,9 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.in_process import Parts, composed
-from tests.e2e.long_run import NUM_STEPS, LongRun, long_config
+from tests.e2e.reference_run import ReferenceRun, long_config, short_config
 from tests.e2e.stack import Stack, running_stack
 from tests.e2e.tiny_model import make_tiny_model
-from tests.e2e.weights import checkpoint_folder, read_weights
 from tests.e2e.workspace import Workspace, make_workspace
 
 
@@ -37,11 +36,15 @@ async def parts(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="session")
-def long_run(stack: Stack, workspace: Workspace) -> LongRun:
+def short_run(stack: Stack, workspace: Workspace) -> ReferenceRun:
+    """What a short run comes to undisturbed."""
+    return ReferenceRun.of(stack.api, short_config(workspace))
+
+
+@pytest.fixture(scope="session")
+def long_run(stack: Stack, workspace: Workspace) -> ReferenceRun:
     """What a long run comes to undisturbed."""
-    config = long_config(workspace)
-    run = stack.api.succeed(config)
-    return LongRun(config=config, weights=read_weights(checkpoint_folder(stack.api, run, NUM_STEPS)))
+    return ReferenceRun.of(stack.api, long_config(workspace))
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ Composed as ``controller.main`` does it: a real Redis, functions in processes of
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from controller.runs.manifest import Manifest
 from controller.runs.service import RunService
 from controller.runs.state import RunState
 from controller.runs.supervisor import Supervisor
-from controller.settings import ControllerSettings
+from controller.settings import REPOSITORY, ControllerSettings
 from shared.codec.completions import decode_completion
 from shared.contracts.call import BatchKey
 from shared.contracts.completion import Completion, SampleId
@@ -69,6 +70,10 @@ class Finished:
             for batch, of_batch in self.completions.items()
         }
 
+    def num_steps(self) -> int:
+        """Steps in its history."""
+        return sum(line["kind"] == "step" for line in self.history)
+
     def weights(self) -> Weights:
         """Those of its last checkpoint."""
         return read_weights(Path(self.head.checkpoints[-1].folder))
@@ -86,11 +91,26 @@ class Parts:
     token: str
 
     async def run(self, config: Mapping[str, Any], *, platform: Platform | None = None) -> Finished:
-        """Drive a run to its end, on a platform that may stand before the real one."""
+        """Drive a new run to its end, on a platform that may stand before the real one."""
+
+        async def submit(service: RunService) -> RunRecord:
+            return await service.submit(config, (), idempotency_key=None)
+
+        return await self._to_the_end(submit, platform or self.platform)
+
+    async def resume(self, run: str) -> Finished:
+        """Drive an ended run on to its next end."""
+
+        async def resume(service: RunService) -> RunRecord:
+            return await service.resume(run)
+
+        return await self._to_the_end(resume, self.platform)
+
+    async def _to_the_end(self, begin: Callable[[RunService], Awaitable[RunRecord]], platform: Platform) -> Finished:
         kept = Keeping(self.store.work, self.redis)
         store = replace(self.store, work=kept)
-        async with self.serving(store, platform or self.platform) as service:
-            run = (await service.submit(config, (), idempotency_key=None)).id
+        async with self.serving(store, platform) as service:
+            run = (await begin(service)).id
 
             async def ended() -> bool:
                 return RunState((await service.get(run)).state).is_terminal
@@ -123,12 +143,15 @@ class Parts:
 
 @contextlib.asynccontextmanager
 async def composed(workspace: Workspace, state_dir: Path) -> AsyncIterator[Parts]:
-    """The parts on a started platform."""
+    """The parts on a started platform, whose manifests a test may change."""
+    manifests = state_dir / "manifests"
+    shutil.copytree(REPOSITORY / "deploy" / "base" / "functions", manifests)
     settings = ControllerSettings.from_environment(
         {
             "RLHFLESS_STATE_DIR": str(state_dir),
             "RLHFLESS_ROOTS": str(workspace.root),
             "RLHFLESS_THREADS": "2",
+            "RLHFLESS_MANIFESTS": str(manifests),
         }
     )
     token_file = state_dir / "token"

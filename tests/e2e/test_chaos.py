@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.api import ENDED
-from tests.e2e.long_run import LongRun
 from tests.e2e.processes import child_with, kill
+from tests.e2e.reference_run import ReferenceRun
 from tests.e2e.stack import Stack, running_stack
 from tests.e2e.workspace import Workspace
 
@@ -29,7 +29,7 @@ VICTIMS: dict[str, Callable[[Stack], set[int] | int | None]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_random_kills(workspace: Workspace, state_dir: Path, long_run: LongRun, seed: int) -> None:
+def test_random_kills(workspace: Workspace, state_dir: Path, long_run: ReferenceRun, seed: int) -> None:
     dice = random.Random(seed)
     kills: list[str] = []
     run = ""

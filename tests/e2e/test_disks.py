@@ -4,13 +4,12 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.e2e.long_run import LongRun
+from tests.e2e.reference_run import ReferenceRun
 from tests.e2e.stack import Stack
-from tests.e2e.waiting import wait_until
 from tests.e2e.workspace import Workspace
 
 NUM_BYTES = 20_000
-"""Less than the model's weights, more than anything else that is written."""
+"""Less than the model's weights, more than anything else that the controller writes."""
 
 
 @contextmanager
@@ -24,47 +23,46 @@ def full_disk(pid: int) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
 
 
-def assert_resumes(stack: Stack, run: str, long_run: LongRun) -> None:
+def assert_resumes(stack: Stack, run: str, reference: ReferenceRun) -> None:
     """Resumed, the run comes to what it would have come to."""
     assert stack.api.request("POST", f"/v1/runs/{run}/resume").status_code == 200
     stack.api.wait(run, "succeeded")
-    long_run.assert_same(stack.api, run)
+    reference.assert_same(stack.api, run)
 
 
-def test_a_disk_that_is_full_when_the_checkpoint_is_written(stack: Stack, long_run: LongRun) -> None:
+def test_a_disk_that_is_full_when_the_checkpoint_is_written(stack: Stack, short_run: ReferenceRun) -> None:
     with full_disk(stack.pid):
-        run, reason = stack.api.fail(long_run.config)
+        run, reason = stack.api.fail(short_run.config)
     assert "cannot write the checkpoint" in reason
     assert "File too large" in reason
     assert "Free some space" in reason
     assert stack.api.get(f"/v1/runs/{run}/checkpoints") == {"checkpoints": []}
     assert not list((stack.state_dir / "checkpoints" / "rlhfless" / run).iterdir()), "no half of a checkpoint is left"
-    assert_resumes(stack, run, long_run)
+    assert_resumes(stack, run, short_run)
 
 
 def test_a_checkpoint_folder_that_cannot_be_made_any_more_when_it_is_needed(
-    stack: Stack, workspace: Workspace, long_run: LongRun
+    stack: Stack, workspace: Workspace, short_run: ReferenceRun
 ) -> None:
     folder = workspace.root / "checkpoints"
-    config = {**long_run.config, "trainer": {**long_run.config["trainer"], "default_local_dir": str(folder)}}
+    config = {**short_run.config, "trainer": {**short_run.config["trainer"], "default_local_dir": str(folder)}}
     run = stack.api.start(config)
-    wait_until(lambda: stack.api.steps(run), what="a step to end")
     folder.write_text("a file where the folder should be")
     reason = stack.api.wait(run, "failed")["info"]["error"]
     assert f"cannot write the checkpoint {folder}" in reason
     assert "set trainer.default_local_dir to a folder that can be written" in reason
     folder.unlink()
-    assert_resumes(stack, run, long_run)
+    assert_resumes(stack, run, short_run)
 
 
-def test_a_blob_folder_that_cannot_be_written_when_the_learner_publishes(stack: Stack, long_run: LongRun) -> None:
-    run = stack.api.start(long_run.config)
-    wait_until(lambda: stack.api.num_working("rollout"), what="the first step to be under way")
-    blobs = stack.state_dir / "blobs" / run / "000001"
-    blobs.write_text("a file where the next version's folder should be")
+def test_a_blob_folder_that_cannot_be_written_when_the_learner_publishes(stack: Stack, short_run: ReferenceRun) -> None:
+    run = stack.api.start(short_run.config)
+    blobs = stack.state_dir / "blobs" / run
+    blobs.mkdir(exist_ok=True)
+    (blobs / "000001").write_text("a file where the next version's folder should be")
     reason = stack.api.wait(run, "failed")["info"]["error"]
     assert "learner: " in reason
     assert "store_refused" in reason
     assert stack.api.steps(run) == []
-    blobs.unlink()
-    assert_resumes(stack, run, long_run)
+    (blobs / "000001").unlink()
+    assert_resumes(stack, run, short_run)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.long_run import LongRun
 from tests.e2e.outside_redis import outside_redis
 from tests.e2e.processes import kill
+from tests.e2e.reference_run import ReferenceRun
 from tests.e2e.stack import Stack, running_stack
 from tests.e2e.waiting import wait_until
 from tests.e2e.workspace import Workspace
@@ -16,7 +16,7 @@ AWAY_S = 25.0
 """Longer than anybody waits for a lost store before he says so."""
 
 
-def test_redis_killed_in_the_middle_of_sampling_and_of_an_update(stack: Stack, long_run: LongRun) -> None:
+def test_redis_killed_in_the_middle_of_sampling_and_of_an_update(stack: Stack, long_run: ReferenceRun) -> None:
     run = stack.api.start(long_run.config)
     for function in ("rollout", "learner"):
         wait_until(lambda function=function: stack.api.num_working(function), what=f"the {function} to work")
@@ -29,7 +29,9 @@ def test_redis_killed_in_the_middle_of_sampling_and_of_an_update(stack: Stack, l
 
 
 @pytest.mark.slow
-def test_a_redis_that_is_away_for_long_is_waited_for(workspace: Workspace, tmp_path: Path, long_run: LongRun) -> None:
+def test_a_redis_that_is_away_for_long_is_waited_for(
+    workspace: Workspace, tmp_path: Path, long_run: ReferenceRun
+) -> None:
     with (
         outside_redis(tmp_path / "redis") as redis,
         running_stack(workspace, tmp_path / "state", redis.settings) as stack,
