@@ -70,7 +70,8 @@ async def serve_local(settings: ControllerSettings, *, on_ready: Callable[[str],
 async def redis_address(settings: ControllerSettings) -> AsyncIterator[RedisAddress]:
     """The configured Redis, or one of our own for as long as the context is open.
 
-    Raises ``StoreUnavailable`` where the configured one does not answer, ``ValueError`` for a URL that names none.
+    Raises ``StoreUnavailable`` where the configured one does not answer, ``ValueError`` for a URL that names none, and
+    ``RedisServerError``, having cancelled what goes on in the context, where our own ends again and again.
     """
     if settings.redis_url is not None:
         redis = RedisConnection(settings.redis_url, password=settings.redis_password, retry_for_s=REDIS_PATIENCE_S)
@@ -83,7 +84,12 @@ async def redis_address(settings: ControllerSettings) -> AsyncIterator[RedisAddr
     server = RedisServer(settings.state_dir / "redis")
     await server.start()
     try:
-        yield RedisAddress(url=server.url, password=server.password)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(server.failed(), name="redis given up")
+            yield RedisAddress(url=server.url, password=server.password)
+            watching.cancel()
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
     finally:
         await server.stop()
 
