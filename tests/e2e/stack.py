@@ -37,6 +37,10 @@ class Stack:
         """The embedded Redis, if it runs."""
         return child_with(self.pid, "redis-server")
 
+    def is_alive(self) -> bool:
+        """Whether the controller runs."""
+        return self.pid in self.processes()
+
     def token(self) -> str:
         """What the functions ask of their callers."""
         return (self.state_dir / "token").read_text().strip()

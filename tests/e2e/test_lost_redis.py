@@ -47,3 +47,16 @@ def test_a_redis_that_is_away_for_long_is_waited_for(
         wait_until(lambda: stack.api.request("GET", "/readyz").status_code == 200, what="Redis to be back")
         stack.api.wait(run, "succeeded")
         long_run.assert_same(stack.api, run)
+
+
+def test_a_redis_that_ends_again_and_again_ends_the_stack_with_a_word(workspace: Workspace, state_dir: Path) -> None:
+    with running_stack(workspace, state_dir) as stack:
+
+        def ended() -> bool:
+            kill({stack.redis()} - {None})
+            return not stack.is_alive()
+
+        wait_until(ended, what="the stack to give up")
+        assert "error: Redis ended 6 times in a minute" in stack.log()
+        assert "Traceback" not in stack.log()
+        assert not stack.processes()

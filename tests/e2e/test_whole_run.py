@@ -18,6 +18,8 @@ from tests.e2e.waiting import wait_until
 from tests.e2e.weights import checkpoint_folder, largest_difference, read_weights
 from tests.e2e.workspace import Workspace
 
+RELEASED_S = 10.0
+"""Less than a function's window: they are let go, and do not only time out."""
 PARTS = ("busy_s", "idle_s", "cold_s", "draining_s")
 
 
@@ -125,7 +127,7 @@ def test_the_same_run_again_comes_to_the_same_weights(
 
 
 def test_when_it_has_ended_no_replica_is_held(stack: Stack, trained: str) -> None:
-    wait_until(lambda: not stack.replicas(), what="the replicas to end")
+    wait_until(lambda: not stack.replicas(), timeout_s=RELEASED_S, what="the replicas to end")
     assert {function["num_replicas"] for function in stack.api.functions().values()} == {0}
     metrics = stack.api.request("GET", "/metrics").text
     assert 'rlhfless_runs{state="succeeded"}' in metrics
