@@ -72,9 +72,11 @@ class RolloutWorker:
         Raises ``PoisonedItem``, ``StaleFence``, ``Cancelled``, and ``InvalidInput`` for what the engine cannot sample.
         Whatever it raises, the engine runs nothing afterwards and others can take the items.
         """
-        watching = watch_mail(self._work, self._batch, self._call.key.shard, self._mail)
         try:
-            async with beside(watching), beside(self._leased.renew()):
+            async with (
+                beside(watch_mail(self._work, self._batch, self._call.key.shard, self._mail)),
+                beside(self._leased.renew()),
+            ):
                 finished = await self._work_off()
                 with self._context.watch.measure("store"):
                     await self._commits.settle()
