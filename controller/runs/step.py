@@ -20,6 +20,10 @@ from shared.contracts.learner import LearnerInputs, LearnerOutputs, UpdateInputs
 from shared.contracts.policy import BlobRef
 from shared.contracts.stage import Purpose, Stage
 
+ACTOR_HOLD_S = 30.0
+"""How long actors are held from a step's begin: about what it costs to drain a replica and to start it again. Where the
+rest of the step takes longer they are released, and come back for the next step."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
@@ -43,6 +47,7 @@ async def run_step(run: RunContext, head: Manifest) -> StepOutcome:
         resources=run.resources,
         num_actors=run.config.rollout.num_actors,
     )
+    await run.platform.scale(Stage.ROLLOUT, plan.num_actors, hold_until=began_at + ACTOR_HOLD_S)
     prompts_ref = await publish_prompts(run, batch, prompts)
     sampling = train_sampling(run.config, run.prepared.eos_token_ids)
     await sample_batch(run, batch, plan, prompts_ref, head.policy, sampling)
