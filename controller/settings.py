@@ -43,7 +43,8 @@ class ControllerSettings:
     manifests: Path
     """``RLHFLESS_MANIFESTS``: folder of the functions' Knative Services."""
     call_timeout_s: float
-    """``RLHFLESS_CALL_TIMEOUT_S``: the platform's limit on one request; 600, Knative's default maximum."""
+    """``RLHFLESS_CALL_TIMEOUT_S``: the platform's limit on one request; 600, Knative's default maximum. At least 40, for
+    30 of it are kept for the queue and a cold start."""
     num_threads: int
     """``RLHFLESS_THREADS``: compute threads of this machine; its cores unless set."""
     cpu_hour_usd: float
@@ -70,7 +71,7 @@ class ControllerSettings:
             api_port=_number(env, "RLHFLESS_API_PORT", 8765, int, least=0),
             api_token_file=Path(token_file) if token_file else None,
             manifests=Path(env.get("RLHFLESS_MANIFESTS") or REPOSITORY / "deploy" / "base" / "functions"),
-            call_timeout_s=_number(env, "RLHFLESS_CALL_TIMEOUT_S", 600.0, float, least=1.0),
+            call_timeout_s=_number(env, "RLHFLESS_CALL_TIMEOUT_S", 600.0, float, least=40.0),
             num_threads=_number(env, "RLHFLESS_THREADS", os.cpu_count() or 1, int, least=1),
             cpu_hour_usd=_number(env, "RLHFLESS_CPU_HOUR_USD", 0.04, float, least=0.0),
             gpu_hour_usd=_number(env, "RLHFLESS_GPU_HOUR_USD", 1.95, float, least=0.0),

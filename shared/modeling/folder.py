@@ -4,8 +4,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-
 from shared.modeling.errors import UnknownModel
 
 CONFIG_FILES = ("*.json",)
@@ -27,6 +25,9 @@ def model_folder(path_or_hub_id: str | Path, patterns: Sequence[str]) -> Path:
     hub_id = str(path_or_hub_id)
     if not _HUB_ID.fullmatch(hub_id) or hub_id.startswith("."):
         raise UnknownModel(f"There is no model folder {hub_id!r}. Name an existing folder or a hub id.")
+    # Only for hub ids: importing it takes longer than all else that a stage without torch imports.
+    from huggingface_hub import snapshot_download
+
     try:
         return Path(snapshot_download(hub_id, allow_patterns=list(patterns)))
     except (OSError, ValueError) as error:
