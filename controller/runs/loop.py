@@ -20,7 +20,7 @@ from controller.runs.step import run_step
 from controller.runs.timings import step_timings
 from controller.runs.together import together
 from shared.contracts.call import BatchKey, CallKey
-from shared.contracts.errors import StoreUnavailable
+from shared.contracts.errors import StoreRefused, StoreUnavailable
 from shared.contracts.learner import InitInputs, LearnerInputs, LearnerOutputs
 from shared.contracts.stage import Purpose, Stage
 from shared.observability.metrics import STEP_SECONDS, STEPS
@@ -183,7 +183,7 @@ class RunLoop:
                 await run.store.work.sweep(BatchKey(run=run.run, purpose=Purpose.TRAIN, step=step))
                 self._cleaned_to = step + 1
             await run.blobs.purge(run.run, before_step=head.step, keep=head.kept_blobs())
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreRefused) as error:
             # Nothing waits for it, and the next cleaning takes up what is left.
             log.warning("run %s: could not clean up after step %d: %s", run.run, head.step - 1, error.message)
 
