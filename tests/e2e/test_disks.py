@@ -66,3 +66,13 @@ def test_a_blob_folder_that_cannot_be_written_when_the_learner_publishes(stack: 
     assert stack.api.steps(run) == []
     (blobs / "000001").unlink()
     assert_resumes(stack, run, short_run)
+
+
+def test_a_blob_that_cannot_be_deleted_is_left_and_fails_no_run(stack: Stack, short_run: ReferenceRun) -> None:
+    run = stack.api.start(short_run.config)
+    blobs = stack.state_dir / "blobs" / run
+    blobs.mkdir(exist_ok=True)
+    (blobs / "0").write_text("a file where a step's folder should be")
+    stack.api.wait(run, "succeeded")
+    short_run.assert_same(stack.api, run)
+    assert "could not clean up after step" in stack.log()
