@@ -43,8 +43,8 @@ class ControllerSettings:
     manifests: Path
     """``RLHFLESS_MANIFESTS``: folder of the functions' Knative Services."""
     call_timeout_s: float
-    """``RLHFLESS_CALL_TIMEOUT_S``: the platform's limit on one request; 600, Knative's default maximum. At least 40, for
-    30 of it are kept for the queue and a cold start."""
+    """``RLHFLESS_CALL_TIMEOUT_S``: the platform's limit on one request; 600, Knative's default maximum. At least 40,
+    for 30 of it are kept for the queue and a cold start."""
     num_threads: int
     """``RLHFLESS_THREADS``: compute threads of this machine; its cores unless set."""
     cpu_hour_usd: float
