@@ -122,12 +122,13 @@ class WorkStore(Protocol):
         max_items: int,
         max_deliveries: int,
     ) -> Lease:
-        """Hand out items: the actor's own, then offered ones, then those of other actors, then others' expired leases.
+        """Hand out items: the actor's own, then offered ones, then others' expired leases.
 
-        ``owner`` names one attempt of one worker; it keeps what it holds until it finishes or returns it. An item that
-        was lost with its worker and may be handed out only once more goes alone, to a worker that holds nothing:
-        so whatever is lost then is to blame, not what shared a worker with it. After ``max_deliveries`` losses the
-        item is named as poisoned and nothing is handed out. Raises ``StaleFence``.
+        A worker that would be idle gets half of what waits for each other actor too; the rest stays for that actor,
+        which may be about to come for it. ``owner`` names one attempt of one worker; it keeps what it holds until it
+        finishes or returns it. An item that was lost with its worker and may be handed out only once more goes alone,
+        to a worker that holds nothing: so whatever is lost then is to blame, not what shared a worker with it. After
+        ``max_deliveries`` losses the item is named as poisoned and nothing is handed out. Raises ``StaleFence``.
         """
         ...
 

@@ -59,10 +59,12 @@ class MemoryWork:
         handing = _HandingOut(
             stored, owner=owner, expires_at=now + ttl_s, max_items=max_items, max_deliveries=max_deliveries
         )
-        other_queues = [queue for other, queue in enumerate(stored.queues) if other != shard]
-        for queue in [*stored.queues[shard : shard + 1], stored.offered, *other_queues]:
-            while queue and handing.hand_out(queue[0]):
-                queue.popleft()
+        for queue in [*stored.queues[shard : shard + 1], stored.offered]:
+            handing.hand_out_from(queue, len(queue))
+        if handing.num_held == 0:
+            for other, queue in enumerate(stored.queues):
+                if other != shard:
+                    handing.hand_out_from(queue, -(-len(queue) // 2))
         num_reclaimed = sum([handing.hand_out(item) for item in expired])
         return Lease(tuple(handing.items), len(others) - num_reclaimed)
 
@@ -150,19 +152,26 @@ class _HandingOut:
         self._expires_at = expires_at
         self._max_deliveries = max_deliveries
         held = [item for item, lease in stored.leases.items() if lease.owner == owner]
-        self._num_held = len(held)
+        self.num_held = len(held)
         self._num_left = 0 if any(self._is_alone(stored.deliveries[item]) for item in held) else max_items
+
+    def hand_out_from(self, queue: deque[WorkItem], most: int) -> None:
+        """Add the queue's first items, ``most`` at most."""
+        for _ in range(most):
+            if not self.hand_out(queue[0]):
+                return
+            queue.popleft()
 
     def hand_out(self, item: WorkItem) -> bool:
         """Add the item, unless there are enough, or it must go alone and cannot."""
         delivery = self._stored.deliveries.get(item, 0) + 1
         alone = self._is_alone(delivery)
-        if self._num_left <= 0 or (alone and self._num_held):
+        if self._num_left <= 0 or (alone and self.num_held):
             return False
         self._stored.leases[item] = MemoryLease(self._owner, self._expires_at)
         self._stored.deliveries[item] = delivery
         self.items.append(LeasedItem(item, delivery))
-        self._num_held += 1
+        self.num_held += 1
         self._num_left = 0 if alone else self._num_left - 1
         return True
 

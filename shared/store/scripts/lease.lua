@@ -54,12 +54,19 @@ local function hand_out(item)
   max_items = alone and 0 or max_items - 1
   return true
 end
-for key = 7, #KEYS do
-  while max_items > 0 do
-    local item = redis.call('LINDEX', KEYS[key], 0)
+local function hand_out_from(key, most)
+  while max_items > 0 and most > 0 do
+    local item = redis.call('LINDEX', key, 0)
     if not item or not hand_out(item) then break end
-    redis.call('LPOP', KEYS[key])
+    redis.call('LPOP', key)
+    most = most - 1
   end
+end
+hand_out_from(KEYS[7], max_items)
+hand_out_from(KEYS[8], max_items)
+-- Half of another actor's items, and only for a worker that would be idle: that actor may be about to come for them.
+if held == 0 then
+  for key = 9, #KEYS do hand_out_from(KEYS[key], math.ceil(redis.call('LLEN', KEYS[key]) / 2)) end
 end
 for _, item in ipairs(expired) do
   if max_items > 0 and hand_out(item) then reply[2] = reply[2] - 1 end

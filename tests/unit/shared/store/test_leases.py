@@ -60,6 +60,12 @@ def letters(items: Sequence[LeasedItem]) -> str:
     return "".join(leased.item.row_uid for leased in items)
 
 
+async def finish(world: World, owner: str, rows: str) -> None:
+    """The worker is done with its items of these rows."""
+    for row in rows:
+        await world.store.work.finish_item(BATCH, owner=owner, item=item(row))
+
+
 async def lose(world: World, owner: str, num_times: int, *, max_items: int = 1) -> None:
     """A worker that takes items and dies with them, so many times."""
     for attempt in range(num_times):
@@ -67,11 +73,26 @@ async def lose(world: World, owner: str, num_times: int, *, max_items: int = 1) 
         await world.let_expire()
 
 
-async def test_own_items_come_first_then_offered_then_others_then_expired_ones(world: World) -> None:
+async def test_own_items_come_first_then_offered_then_expired_ones(world: World) -> None:
     await put(world, "ab", "c", offered="d")
     assert await names(world, "dying", ttl_s=SHORT_S) == "a"
     await world.let_expire()
-    assert [await names(world, "w") for _ in range(5)] == ["b", "d", "c", "a", ""]
+    assert [await names(world, "w") for _ in range(4)] == ["b", "d", "a", ""]
+
+
+async def test_only_an_idle_actor_takes_what_waits_for_another(world: World) -> None:
+    await put(world, "a", "bcdef")
+    assert await names(world, "w", max_items=9) == "a"
+    assert await names(world, "w", max_items=9) == ""
+    await finish(world, "w", "a")
+    assert await names(world, "w", max_items=9) == "bcd"
+
+
+async def test_an_idle_actor_leaves_half_for_the_one_it_waits_for(world: World) -> None:
+    await put(world, "", "abc")
+    assert await names(world, "w", max_items=9) == "ab"
+    await finish(world, "w", "ab")
+    assert await names(world, "w", max_items=9) == "c"
 
 
 async def test_each_actor_starts_with_its_own_queue(world: World) -> None:
@@ -81,8 +102,8 @@ async def test_each_actor_starts_with_its_own_queue(world: World) -> None:
 
 
 async def test_an_actor_without_a_queue_takes_what_others_have(world: World) -> None:
-    await put(world, "a", "b", offered="c")
-    assert await names(world, "w", shard=7, max_items=9) == "cab"
+    await put(world, "a", "b")
+    assert await names(world, "w", shard=7, max_items=9) == "ab"
 
 
 async def test_a_batch_without_items_has_none_to_give(world: World) -> None:
