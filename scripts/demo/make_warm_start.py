@@ -29,11 +29,11 @@ from shared.modeling.tokenizer import Tokenizer
 from shared.modeling.weights import state_dict_to_blob
 
 MODEL = Path(__file__).parent / "model"
-NUM_DEMONSTRATIONS = 5_000
+NUM_DEMONSTRATIONS = 500
 BATCH_SIZE = 128
-LEARNING_RATE = 5e-4
+LEARNING_RATE = 1e-3
 TARGET_ACCURACY = 0.33
-CHECK_BELOW_LOSS = 0.1
+CHECK_BELOW_LOSS = 0.06
 STEPS_PER_CHECK = 4
 MAX_STEPS = 2_000
 
@@ -54,10 +54,10 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=128,
-        intermediate_size=432,
+        intermediate_size=384,
         num_hidden_layers=3,
         num_attention_heads=4,
-        num_key_value_heads=2,
+        num_key_value_heads=4,
         max_position_embeddings=64,
         tie_word_embeddings=True,
         bos_token_id=None,
@@ -67,18 +67,21 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
+def demonstrations() -> list[Addition]:
+    """The problems whose solutions the model is shown; none is held out."""
+    return sample_additions(NUM_DEMONSTRATIONS, seed=2, excluded=heldout_additions())
+
+
 def demonstration_batches(
-    tokenizer: Tokenizer, demonstrations: Sequence[Addition], seed: int
+    tokenizer: Tokenizer, problems: Sequence[Addition], seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless batches of token ids `[B, T]`, padded on the right, and which of them are to be learnt `[B, T]`."""
     generator = torch.Generator().manual_seed(seed)
     eos, pad = tokenizer.eos_token_ids[0], tokenizer.pad_token_id
-    sequences = [
-        torch.tensor([*tokenizer.encode(problem.prompt + problem.demonstration), eos]) for problem in demonstrations
-    ]
+    sequences = [torch.tensor([*tokenizer.encode(problem.prompt + problem.demonstration), eos]) for problem in problems]
     token_ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=pad)
     learnt = token_ids != pad
-    learnt[:, : len(tokenizer.encode(demonstrations[0].prompt))] = False
+    learnt[:, : len(tokenizer.encode(problems[0].prompt))] = False
     while True:
         for rows in torch.randperm(len(sequences), generator=generator).split(BATCH_SIZE):
             yield token_ids[rows], learnt[rows]
@@ -87,11 +90,10 @@ def demonstration_batches(
 def train(model: PreTrainedModel, tokenizer: Tokenizer, folder: Path, seed: int) -> float:
     """Supervised training until the target accuracy; returns the accuracy reached."""
     heldout = heldout_additions()
-    demonstrations = sample_additions(NUM_DEMONSTRATIONS, seed=2, excluded=heldout)
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98))
     engine = TorchEngine.for_model(folder)
     started = time.perf_counter()
-    batches = demonstration_batches(tokenizer, demonstrations, seed)
+    batches = demonstration_batches(tokenizer, demonstrations(), seed)
     for step, (token_ids, learnt) in enumerate(batches, 1):
         logits = model(input_ids=token_ids, use_cache=False).logits[:, :-1]
         loss = -token_logprobs(logits, token_ids[:, 1:])[learnt[:, 1:]].mean()
