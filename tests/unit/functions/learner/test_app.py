@@ -1,0 +1,243 @@
+"""The learner stage: from a call by reference to the next policy version."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from functions.learner.app import LearnerHandler
+from shared.codec.completions import encode_completion
+from shared.contracts.call import BatchKey, CallKey, StageCall
+from shared.contracts.completion import Completion, SampleId
+from shared.contracts.errors import Cancelled, InvalidInput, MissingBlob, WrongPolicy
+from shared.contracts.learner import (
+    AlgorithmConfig,
+    InitInputs,
+    LearnerInputs,
+    LearnerOutputs,
+    OptimConfig,
+    UpdateInputs,
+)
+from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
+from shared.contracts.prompt import Prompt, PromptBatch
+from shared.contracts.reward import Score, Scores
+from shared.contracts.stage import Purpose, Stage
+from shared.service.handler import CallContext, Outcome
+from shared.service.settings import FunctionSettings
+from shared.service.stop_flag import StopFlag
+from shared.service.stopwatch import Stopwatch
+from shared.store.memory import memory_store
+from shared.store.memory_blobs import MemoryBlobs
+from tests.unit.functions.learner.builders import tiny_model
+
+ROWS = ("train-0.e0", "train-1.e0")
+NUM_SAMPLES = 2
+
+
+class World:
+    """A store with batches, a model folder, and a learner that may be replaced by a cold one."""
+
+    def __init__(self, folder: Path, executor: ThreadPoolExecutor) -> None:
+        tiny_model().save_pretrained(folder / "model")
+        (folder / "token").write_text("a-token-of-enough-characters")
+        self.model = ModelRef(path=str(folder / "model"))
+        self.settings = FunctionSettings.from_environment(
+            {
+                "RLHFLESS_STAGES": "learner",
+                "RLHFLESS_TOKEN_FILE": str(folder / "token"),
+                "RLHFLESS_ROOTS": str(folder),
+            }
+        )
+        self.handler = LearnerHandler(self.settings)
+        self.stop = StopFlag()
+        self.context = CallContext(
+            store=memory_store(lambda: 0.0),
+            blobs=MemoryBlobs(),
+            owner="learner-1/a",
+            instance="learner-1",
+            deadline_at=time.time() + 60,
+            stop=self.stop,
+            watch=Stopwatch(),
+            executor=executor,
+        )
+
+    async def init(self) -> PolicyRef:
+        """Version 0."""
+        outcome = await self.call(Purpose.INIT, 0, InitInputs(model=self.model), None)
+        return outcome.outputs.policy
+
+    async def call(
+        self, purpose: Purpose, step: int, operation: InitInputs | UpdateInputs, policy: PolicyRef | None
+    ) -> Outcome[LearnerOutputs]:
+        """One call to the current handler."""
+        call = StageCall[LearnerInputs](
+            key=CallKey(run="run-1", purpose=purpose, step=step, stage=Stage.LEARNER),
+            fence=1,
+            policy=policy,
+            deadline_at=self.context.deadline_at,
+            inputs=LearnerInputs(operation=operation),
+        )
+        return await self.handler.handle(call, self.context)
+
+    async def update(
+        self,
+        policy: PolicyRef,
+        state: BlobRef | None,
+        *,
+        step: int = 0,
+        rewards: Sequence[float | None] = (1.0, 0.0, 0.0, 1.0),
+        dropped: Sequence[str] = (),
+        sampled_by: PolicyRef | None = None,
+        num_stored: int = 4,
+    ) -> Outcome[LearnerOutputs]:
+        """One update on a made batch; a reward of ``None`` leaves the score out."""
+        batch = BatchKey(run="run-1", purpose=Purpose.TRAIN, step=step)
+        blobs = self.context.blobs
+        prompts = PromptBatch(
+            prompts=tuple(Prompt(row_uid=row, token_ids=(1 + at, 2, 3), text="p") for at, row in enumerate(ROWS))
+        )
+        ids = [SampleId(row, sample) for row in ROWS for sample in range(NUM_SAMPLES)]
+        completions = [completion(id, at, sampled_by or policy) for at, id in enumerate(ids)]
+        await self.context.store.work.commit_samples(
+            batch, fence=1, samples={done.id: encode_completion(done) for done in completions[:num_stored]}
+        )
+        scores = Scores(
+            scores=tuple(
+                Score(row_uid=id.row_uid, sample=id.sample, reward=reward)
+                for id, reward in zip(ids, rewards, strict=True)
+                if reward is not None
+            ),
+            dropped_rows=tuple(dropped),
+        )
+        inputs = UpdateInputs(
+            prompts=await blobs.put("run-1", step, "prompts", prompts.model_dump_json().encode()),
+            scores=(await blobs.put("run-1", step, "scores", scores.model_dump_json().encode()),),
+            num_samples=NUM_SAMPLES,
+            state=state,
+            temperature=1.0,
+            optim=OptimConfig(lr=1e-2, total_steps=10),
+            algorithm=AlgorithmConfig(),
+        )
+        return await self.call(Purpose.TRAIN, step, inputs, policy)
+
+    async def weights(self, policy: PolicyRef) -> dict[str, Any]:
+        """The tensors of a published version."""
+        return load(await self.context.blobs.get(policy.weights))
+
+
+def completion(id: SampleId, seed: int, policy: PolicyRef) -> Completion:
+    """A made completion of a few tokens."""
+    tokens = np.random.default_rng(seed).integers(0, 20, 3 + seed).astype(np.int32)
+    return Completion(
+        id=id,
+        prompt_num_tokens=3,
+        token_ids=tokens,
+        rollout_logprobs=np.full(len(tokens), -3.0, dtype=np.float32),
+        loss_mask=np.ones(len(tokens), dtype=np.bool_),
+        segments=(0,),
+        finish_reason="stop",
+        policy_version=policy.version,
+        weights_digest=policy.digest,
+        instance="rollout-1",
+        started_at=1.0,
+        ended_at=2.0,
+    )
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        yield await asyncio.to_thread(World, tmp_path, executor)
+
+
+async def test_version_0_is_the_configured_model(world: World) -> None:
+    policy = await world.init()
+    assert policy.version == 0
+    published, ours = await world.weights(policy), tiny_model().state_dict()
+    assert all(np.array_equal(tensor, ours[name].numpy()) for name, tensor in published.items())
+
+
+async def test_an_update_publishes_the_next_version_and_proves_what_it_started_from(world: World) -> None:
+    policy = await world.init()
+    outcome = await world.update(policy, None)
+    assert (outcome.policy_version, outcome.weights_digest) == (0, policy.digest)
+    assert outcome.outputs.policy.version == 1
+    assert outcome.outputs.policy.digest != policy.digest
+    assert outcome.outputs.num_updates == 1
+    assert outcome.metrics["critic/rewards/mean"] == pytest.approx(0.5)
+
+
+async def test_a_cold_learner_goes_on_bit_for_bit_where_a_warm_one_would(world: World) -> None:
+    first = (await world.update(await world.init(), None)).outputs
+    warm = (await world.update(first.policy, first.state, step=1)).outputs
+    world.handler = LearnerHandler(world.settings)
+    cold = (await world.update(first.policy, first.state, step=1)).outputs
+    assert (warm.policy.digest, warm.state) == (cold.policy.digest, cold.state)
+
+
+async def test_a_learner_that_moved_on_reads_the_version_that_a_call_names(world: World) -> None:
+    policy = await world.init()
+    first = (await world.update(policy, None)).outputs
+    await world.update(first.policy, first.state, step=1)
+    again = (await world.update(policy, None)).outputs
+    assert again.policy.digest == first.policy.digest
+
+
+async def test_equal_rewards_teach_nothing(world: World) -> None:
+    policy = await world.init()
+    outcome = await world.update(policy, None, rewards=(1.0,) * 4)
+    assert outcome.metrics["critic/advantages/max"] == outcome.metrics["critic/advantages/min"] == 0.0
+    assert outcome.metrics["frac_reward_zero_std"] == 1.0
+
+
+async def test_a_dropped_group_is_left_out(world: World) -> None:
+    policy = await world.init()
+    outcome = await world.update(policy, None, rewards=(1.0, 0.0, None, None), dropped=(ROWS[1],))
+    assert outcome.metrics["critic/rewards/mean"] == pytest.approx(0.5)
+    with pytest.raises(InvalidInput, match="no score"):
+        await world.update(policy, None, rewards=(1.0, 0.0, None, None), step=1)
+
+
+async def test_completions_of_other_weights_are_refused(world: World) -> None:
+    policy = await world.init()
+    for other in (
+        policy.model_copy(update={"version": 7}),
+        policy.model_copy(update={"weights": policy.weights.model_copy(update={"sha256": "0" * 64})}),
+    ):
+        with pytest.raises(WrongPolicy, match="was sampled by version"):
+            await world.update(policy, None, sampled_by=other, step=other.version)
+
+
+async def test_a_missing_completion_is_named(world: World) -> None:
+    with pytest.raises(MissingBlob, match=f"1 completions .* {ROWS[1]}:1"):
+        await world.update(await world.init(), None, num_stored=3)
+
+
+async def test_a_failed_update_leaves_nothing_in_the_cache(world: World) -> None:
+    policy = await world.init()
+    first = (await world.update(policy, None)).outputs
+    world.stop.set("the caller is gone")
+    with pytest.raises(Cancelled):
+        await world.update(first.policy, first.state, step=1)
+    world.context = replace(world.context, stop=StopFlag())
+    outcome = await world.update(first.policy, first.state, step=1)
+    world.handler = LearnerHandler(world.settings)
+    assert (
+        outcome.outputs.policy.digest == (await world.update(first.policy, first.state, step=1)).outputs.policy.digest
+    )
+
+
+async def test_a_model_outside_the_roots_is_refused(world: World) -> None:
+    policy = await world.init()
+    with pytest.raises(InvalidInput, match="roots"):
+        await world.call(Purpose.INIT, 0, InitInputs(model=ModelRef(path="/etc")), None)
+    outside = policy.model_copy(update={"model": ModelRef(path="/etc")})
+    with pytest.raises(InvalidInput, match="roots"):
+        await world.update(outside, None, sampled_by=policy)
