@@ -28,8 +28,9 @@ from tests.unit.controller.platforms.local.waiting import runs, until
 ALL_NIGHT = 3600.0
 
 
-def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+def children() -> set[psutil.Process]:
+    """Processes below this one, also those of fixtures that live as long as the session."""
+    return set(psutil.Process().children(recursive=True))
 
 
 async def test_a_request_at_zero_starts_a_replica(tmp_path: Path) -> None:
@@ -106,11 +107,12 @@ async def test_a_caller_who_gives_up_is_seen_by_the_function(tmp_path: Path) -> 
 
 
 async def test_stop_ends_all_processes_also_busy_ones(tmp_path: Path) -> None:
+    others = children()
     async with tiny_platform(tmp_path) as platform:
         answer = await call(platform, "child=60")
         busy = asyncio.create_task(platform.invoke(Stage.ROLLOUT, "/?sleep=60", b"{}", headers={}, timeout_s=60.0))
         await until(lambda: is_busy(platform))
-        tree = children()
+        tree = children() - others
         assert len(tree) >= 2
     assert not any(runs(process.pid) for process in tree)
     assert not runs(answer["children"][0])
@@ -128,12 +130,13 @@ async def test_stop_while_a_replica_starts(tmp_path: Path) -> None:
         "preload": ("slow_import",),
         "base_environment": {**settings.base_environment, "PYTHONPATH": path},
     }
+    others = children()
     async with tiny_platform(tmp_path, **slow) as platform:
         await platform.scale(Stage.ROLLOUT, 1, hold_until=time.time() + ALL_NIGHT)
-        await until(lambda: bool(children()))
+        await until(lambda: children() > others)
         started = time.monotonic()
     assert time.monotonic() - started < 600
-    assert children() == []
+    assert children() == others
     [life] = await platform.replicas()
     assert (life.started_at, life.reason) == (None, "platform stopped")
 
