@@ -9,6 +9,8 @@ from typing import TypeVar
 
 NumberT = TypeVar("NumberT", int, float)
 GIB = 2**30
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""Addresses that only this machine reaches: there the API needs no token."""
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -58,6 +60,12 @@ class ControllerSettings:
         env = os.environ if environment is None else environment
         state_dir = Path(env.get("RLHFLESS_STATE_DIR") or REPOSITORY / ".rlhfless").expanduser().absolute()
         token_file = env.get("RLHFLESS_API_TOKEN_FILE")
+        api_host = env.get("RLHFLESS_API_HOST") or "127.0.0.1"
+        if api_host not in LOOPBACK and not token_file:
+            raise SettingsInvalid(
+                f"RLHFLESS_API_HOST={api_host} opens the API to other machines: set RLHFLESS_API_TOKEN_FILE to a file "
+                "with the token that callers must present"
+            )
         roots = env.get("RLHFLESS_ROOTS") or f"{REPOSITORY}:{state_dir}"
         return cls(
             state_dir=state_dir,
@@ -67,7 +75,7 @@ class ControllerSettings:
             blob_budget_bytes=_number(env, "RLHFLESS_BLOB_BUDGET_BYTES", 4 * GIB, int, least=1),
             roots=tuple(Path(root).absolute() for root in roots.split(":") if root),
             allow_hub=env.get("RLHFLESS_ALLOW_HUB", "0") == "1",
-            api_host=env.get("RLHFLESS_API_HOST") or "127.0.0.1",
+            api_host=api_host,
             api_port=_number(env, "RLHFLESS_API_PORT", 8765, int, least=0),
             api_token_file=Path(token_file) if token_file else None,
             manifests=Path(env.get("RLHFLESS_MANIFESTS") or REPOSITORY / "deploy" / "base" / "functions"),

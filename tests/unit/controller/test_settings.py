@@ -112,3 +112,9 @@ def test_functions_inherit_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inherited["HOME"] == "/home/me"
     assert inherited["PYTHONPATH"] == str(REPOSITORY)
     assert "REDIS_PASSWORD" not in inherited
+
+
+def test_an_api_that_other_machines_reach_needs_a_token() -> None:
+    with pytest.raises(SettingsInvalid, match="RLHFLESS_API_TOKEN_FILE"):
+        settings(RLHFLESS_API_HOST="0.0.0.0")
+    assert settings(RLHFLESS_API_HOST="localhost").api_token_file is None
