@@ -1,11 +1,15 @@
 """The API as one ASGI application over the run service."""
 
+from starlette.responses import Response
+
 from controller.api import checkpoint_routes, run_routes, system_routes
-from controller.api.auth import TokenAuth
-from controller.api.errors import add_error_handlers
+from controller.api.errors import Unauthenticated, add_error_handlers, problem_response
 from controller.api.openapi import DescribedApi
 from controller.api.request import Pace
 from controller.runs.service import RunService
+from shared.service.auth import HEALTH_PATHS, TokenAuth
+
+OPEN_PATHS = HEALTH_PATHS | {"/docs", "/docs/oauth2-redirect", "/openapi.json"}
 
 DESCRIPTION = """
 Start, watch and end training runs. Errors are one shape everywhere: a stable `code`, a `message` that says what to do,
@@ -23,8 +27,12 @@ def make_api(service: RunService, *, token: str | None, pace: Pace | None = None
     )
     app.state.service = service
     app.state.pace = pace or Pace()
-    app.add_middleware(TokenAuth, token=token)
+    app.add_middleware(TokenAuth, token=token, open_paths=OPEN_PATHS, refusal=_refuse)
     add_error_handlers(app)
     for router in (run_routes.router, checkpoint_routes.router, system_routes.router):
         app.include_router(router)
     return app
+
+
+def _refuse() -> Response:
+    return problem_response(Unauthenticated("send the token as 'Authorization: Bearer ...'"))
