@@ -4,6 +4,7 @@ What is kept between calls is a cache. A call names the weights and the optimize
 holds others, or was touched by an update that did not end in a reply, both are read again.
 """
 
+import asyncio
 from dataclasses import dataclass
 
 from torch.optim import AdamW
@@ -80,8 +81,10 @@ class TrainedPolicy:
         """Store the updated weights and optimizer state under the new version, and keep them for the next update."""
         weights, moments = await context.compute(_serialise, trained)
         with context.watch.measure("store"):
-            weights_ref = await context.blobs.put(run, step, "policy", weights)
-            state_ref = await context.blobs.put(run, step, "learner-state", moments)
+            weights_ref, state_ref = await asyncio.gather(
+                context.blobs.put(run, step, "policy", weights),
+                context.blobs.put(run, step, "learner-state", moments),
+            )
         self._held = Trained(trained.model, trained.optimizer, weights_ref.sha256, state_ref.sha256)
         return PolicyRef(version=version, model=model, weights=weights_ref), state_ref
 

@@ -136,7 +136,10 @@ def measure(history: list[dict[str, Any]], asked: argparse.Namespace, *, num_sam
         return statistics.median(line["metrics"].get(name, 0.0) for line in measured)
 
     compute = {stage: of(f"timing_s/compute/{stage}") for stage in STAGES}
-    plumbing = median - sum(compute.values())
+    plumbing = statistics.median(
+        whole - sum(line["metrics"].get(f"timing_s/compute/{stage}", 0.0) for stage in STAGES)
+        for whole, line in zip(seconds, measured, strict=True)
+    )
     return {
         "what": "rlhfless",
         "threads": asked.threads,
