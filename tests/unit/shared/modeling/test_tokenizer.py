@@ -31,7 +31,6 @@ MESSAGES = [
     {"role": "user", "content": '1<2 & "é"?'},
     {"role": "tool", "content": "left out"},
 ]
-DEMO_MODEL = Path(__file__).parents[4] / "scripts" / "demo" / "model"
 
 
 def _save(folder: Path, *, bos: bool = False, template: str | None = TEMPLATE, **config: object) -> Path:
