@@ -59,6 +59,7 @@ class Finished:
     record: RunRecord
     head: Manifest
     completions: Mapping[BatchKey, Mapping[SampleId, Completion]]
+    """By batch, whose run goes by the name ``any``, so that those of two runs can be compared."""
     history: list[Mapping[str, Any]]
     log: str
     """What its log says, line by line."""

@@ -9,7 +9,7 @@ from typing import Any
 from controller.platforms.base import PlatformReply
 from controller.platforms.local.platform import LocalPlatform
 from shared.contracts.stage import Purpose, Stage
-from tests.e2e.processes import kill, replicas_of
+from tests.e2e.processes import instance_of, kill, replicas_of
 from tests.e2e.waiting import wait_until_async
 
 
@@ -29,15 +29,17 @@ class Before:
         """See ``Platform.invoke``."""
         return await self._platform.invoke(stage, path, body, headers=headers, timeout_s=timeout_s)
 
-    async def kill(self, name: str = "") -> set[int]:
+    async def kill(self, name: str = "") -> None:
         """SIGKILL to the replicas whose instance or function begins so; returns when the platform knows it."""
-        pids = replicas_of(self._state_dir, name)
-        kill(pids)
-        await wait_until_async(lambda: self._all_ended(pids), what="the platform to notice")
-        return pids
+        victims = replicas_of(self._state_dir, name)
+        instances = {instance_of(victim) for victim in victims}
 
-    async def _all_ended(self, pids: set[int]) -> bool:
-        return not pids & replicas_of(self._state_dir)
+        async def all_ended() -> bool:
+            lives = await self._platform.replicas()
+            return not any(life.ended_at is None for life in lives if life.instance in instances)
+
+        kill(victims)
+        await wait_until_async(all_ended, what="the platform to notice")
 
 
 class AlwaysCold(Before):

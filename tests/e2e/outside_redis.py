@@ -1,11 +1,13 @@
 """A Redis server that no controller started, as on a cluster."""
 
 import contextlib
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from controller.platforms.local.redis_server import find_server, free_port
+from controller.platforms.local.redis_server import ENDS_WITH_PARENT, find_server, free_port
 
 PASSWORD = "an outside password"
 
@@ -25,9 +27,10 @@ class OutsideRedis:
 
     def start(self) -> None:
         """Run it."""
-        arguments = ["--port", str(self._port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
-        arguments += ["--dir", str(self._folder), "--appendonly", "yes", "--save", ""]
-        self._process = subprocess.Popen([str(find_server()), *arguments], stdout=subprocess.DEVNULL)
+        server = [str(find_server()), "--port", str(self._port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
+        server += ["--dir", str(self._folder), "--appendonly", "yes", "--save", ""]
+        starter = [sys.executable, "-I", "-S", "-c", ENDS_WITH_PARENT, str(os.getpid())]
+        self._process = subprocess.Popen([*starter, *server], stdout=subprocess.DEVNULL)
 
     def kill(self) -> None:
         """End it as a lack of memory would."""

@@ -30,6 +30,11 @@ def replicas_of(state_dir: Path, function: str = "") -> set[int]:
     }
 
 
+def instance_of(replica: int) -> str:
+    """The name of a replica, by its process."""
+    return Path(_stdout(replica)).stem
+
+
 def child_with(parent: int, word: str) -> int | None:
     """The child of a process whose command line has the word, if there is one."""
     return next((pid for pid in _all_pids() if _parent(pid) == parent and word in _command_line(pid)), None)

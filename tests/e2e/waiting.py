@@ -25,9 +25,10 @@ def wait_until(happened: Callable[[], T], *, timeout_s: float = PATIENCE_S, what
 
 async def wait_until_async(happened: Callable[[], Awaitable[T]], *, timeout_s: float = PATIENCE_S, what: str = "") -> T:
     """As ``wait_until``, on an event loop."""
-    async with asyncio.timeout(timeout_s):
-        while True:
-            value = await happened()
-            if value:
-                return value
-            await asyncio.sleep(LOOK_EVERY_S)
+    until = time.monotonic() + timeout_s
+    while True:
+        value = await happened()
+        if value:
+            return value
+        assert time.monotonic() < until, f"waited {timeout_s:g} s in vain for {what or happened}"
+        await asyncio.sleep(LOOK_EVERY_S)
