@@ -21,6 +21,7 @@ from scripts.local_stack import REPOSITORY, StackFailed, local_stack
 
 CONFIG = Path(__file__).with_name("addition.yaml")
 STATE_DIR = REPOSITORY / ".rlhfless" / "quickstart"
+UNFINISHED = ("queued", "running", "paused")
 
 
 def main() -> None:
@@ -58,6 +59,9 @@ async def train(url: str, overrides: list[str], console: Console) -> dict[str, A
     """Start the demo's run and follow it to its end."""
     document, _ = resolve_document(yaml.safe_load(CONFIG.read_text()), CONFIG.parent)
     async with ControllerClient(Connection(url=url, token=None)) as client:
+        # A demo that was interrupted would go on first, and this one would wait for it.
+        for unfinished in await client.runs(states=UNFINISHED):
+            await client.cancel(unfinished["id"])
         run = await client.submit(document, overrides)
         return await follow(client, run["id"], console=console)
 
