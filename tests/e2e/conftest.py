@@ -13,7 +13,7 @@ from tests.e2e.tiny_model import make_tiny_model
 from tests.e2e.workspace import Workspace, make_workspace
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """The files that runs name."""
     workspace = make_workspace(tmp_path_factory.mktemp("workspace"))
@@ -21,27 +21,27 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return workspace
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One stack for the session: its first start of a function costs seconds, the next ones fractions."""
+    """One stack for all: its first start of a function costs seconds, the next ones fractions."""
     with running_stack(workspace, tmp_path_factory.mktemp("stack")) as stack:
         yield stack
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def parts(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
     """The controller's parts in this process, on a platform of their own."""
     async with composed(workspace, tmp_path_factory.mktemp("parts")) as parts:
         yield parts
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def short_run(stack: Stack, workspace: Workspace) -> ReferenceRun:
     """What a short run comes to undisturbed."""
     return ReferenceRun.of(stack.api, short_config(workspace))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def long_run(stack: Stack, workspace: Workspace) -> ReferenceRun:
     """What a long run comes to undisturbed."""
     return ReferenceRun.of(stack.api, long_config(workspace))

@@ -16,12 +16,12 @@ from tests.e2e.killing import AlwaysCold
 from tests.e2e.weights import TOLERANCE, largest_difference
 from tests.e2e.workspace import Workspace
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 NUM_STEPS = 3
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
 async def warm(parts: Parts, workspace: Workspace) -> AsyncIterator[Finished]:
     """The run with whatever its replicas keep."""
     yield await parts.run(config_of(workspace))

@@ -8,7 +8,7 @@ from shared.contracts.stage import Purpose
 from tests.e2e.in_process import Parts
 from tests.e2e.workspace import Workspace
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 async def test_equal_rows_make_two_groups_with_different_samples(parts: Parts, workspace: Workspace) -> None:

@@ -16,7 +16,7 @@ from tests.e2e.killing import KilledOnce
 from tests.e2e.weights import TOLERANCE, largest_difference
 from tests.e2e.workspace import Workspace
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 NUM_TOKENS = 250
 NUM_COMPLETIONS = 16
@@ -37,7 +37,7 @@ def config_of(workspace: Workspace, *, reward: str = "share_of_ones") -> dict[st
     )
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
 async def undisturbed(parts: Parts, workspace: Workspace) -> AsyncIterator[Finished]:
     """What the run comes to when nothing happens to it."""
     yield await parts.run(config_of(workspace))

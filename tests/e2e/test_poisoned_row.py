@@ -13,7 +13,7 @@ from tests.e2e.in_process import Parts
 from tests.e2e.reference_run import ReferenceRun
 from tests.e2e.weights import TOLERANCE, largest_difference
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 ROW = "train-000005.e0"
 """Of the second step, as rows are not shuffled."""

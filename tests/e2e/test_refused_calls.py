@@ -34,7 +34,7 @@ def test_a_call_without_the_token(stack: Stack, function: str) -> None:
         assert httpx.get(f"{url}{path}", trust_env=False).status_code == 401
 
 
-@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.asyncio(loop_scope="package")
 async def test_a_call_of_an_owner_that_another_has_followed(parts: Parts, workspace: Workspace) -> None:
     run = (await parts.run(workspace.config({"trainer.total_training_steps": 1}))).record.id
     owned = await parts.store.runs.acquire(run, owner="the next one", ttl_s=60)
