@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from pydantic import ValidationError
 
-from controller.runs.manifest import Checkpointed, Manifest
+from controller.runs.manifest import Checkpointed, Manifest, named_blobs, with_blobs
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 
 
@@ -51,3 +51,47 @@ def test_stored_and_read_again_it_is_the_same_byte_by_byte() -> None:
 def test_an_unknown_field_is_refused() -> None:
     with pytest.raises(ValidationError, match="optimizer"):
         Manifest.model_validate(HEAD.model_dump() | {"optimizer": 1})
+
+
+FULL = HEAD.model_copy(
+    update={
+        "critic": PolicyRef(version=5, model=ModelRef(path="/models/critic"), weights=ref("critic-5")),
+        "critic_state": ref("critic-state-5"),
+        "reference": policy(0),
+        "earlier_history": ref("history"),
+        "kl_coef": 0.05,
+        "leftover_rows": ("train-000003.e0",),
+    }
+)
+
+
+def test_whatever_the_head_names_is_kept() -> None:
+    added = {"critic-5", "critic-state-5", "weights-0", "history"}
+    assert {id.rpartition("/")[2] for id in FULL.kept_blobs() - HEAD.kept_blobs()} == added
+    assert Manifest.model_validate_json(FULL.model_dump_json()) == FULL
+
+
+def test_blobs_are_named_by_their_place_in_the_head() -> None:
+    named = {name: blob.id.rpartition("/")[2] for name, blob in named_blobs(FULL).items()}
+    assert named == {
+        "critic.weights": "critic-5",
+        "critic_state": "critic-state-5",
+        "policy.weights": "weights-5",
+        "reference.weights": "weights-0",
+        "state": "state-5",
+    }
+
+
+def test_every_named_blob_can_be_replaced() -> None:
+    moved = with_blobs(FULL, {name: ref(f"moved-{name}") for name in named_blobs(FULL)})
+    assert {name: blob.id.rpartition("/")[2] for name, blob in named_blobs(moved).items()} == {
+        name: f"moved-{name}" for name in named_blobs(FULL)
+    }
+    assert moved.critic is not None
+    assert moved.critic.model == ModelRef(path="/models/critic")
+    assert with_blobs(moved, named_blobs(FULL)) == FULL
+
+
+def test_a_part_of_something_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no critic that critic\.weights"):
+        with_blobs(HEAD, {"critic.weights": ref("x")})
