@@ -13,7 +13,7 @@ from typing import Any
 from controller.runs.accountant import Accountant
 from controller.runs.checkpoints import prune, write_checkpoint
 from controller.runs.context import RunContext
-from controller.runs.errors import RunLost
+from controller.runs.errors import ContractBroken, RunLost
 from controller.runs.evaluation import evaluate
 from controller.runs.manifest import Manifest
 from controller.runs.step import run_step
@@ -88,10 +88,13 @@ class RunLoop:
             policy=None,
             threads=run.resources.num_threads,
         )
+        policy = reply.outputs.policy
+        if policy is None:
+            raise ContractBroken("learner published no version 0: swap its image")
         head = Manifest(
             step=0,
             data_cursor=0,
-            policy=reply.outputs.policy,
+            policy=policy,
             state=reply.outputs.state,
             run_seed=run.config.trainer.seed,
         )

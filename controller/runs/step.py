@@ -15,9 +15,10 @@ from controller.runs.manifest import Manifest
 from controller.runs.sampling import publish_prompts, sample_batch
 from controller.runs.scoring import score_batch
 from controller.scheduling.plan import plan_step
+from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, CallKey, StageReply
 from shared.contracts.learner import LearnerInputs, LearnerOutputs, UpdateInputs
-from shared.contracts.policy import BlobRef
+from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Purpose, Stage
 
 ACTOR_HOLD_S = 30.0
@@ -56,8 +57,8 @@ async def run_step(run: RunContext, head: Manifest) -> StepOutcome:
     rewards = await score_batch(run, batch, row_uids, prompts_ref, num_samples=run.config.rollout.n)
     scored_at = clock()
 
-    scores = tuple(reply.outputs.scores for reply in rewards)
-    update = await update_policy(run, head, batch, prompts_ref, scores, threads=plan.learner_threads)
+    part = BatchPart(prompts=prompts_ref, row_uids=row_uids, scores=tuple(reply.outputs.scores for reply in rewards))
+    update, policy = await update_policy(run, head, batch, (part,), threads=plan.learner_threads)
     ended_at = clock()
 
     metrics = update.metrics | {
@@ -73,7 +74,7 @@ async def run_step(run: RunContext, head: Manifest) -> StepOutcome:
             update={
                 "step": head.step + 1,
                 "data_cursor": cursor,
-                "policy": update.outputs.policy,
+                "policy": policy,
                 "state": update.outputs.state,
                 "previous_policy": head.policy,
             }
@@ -83,18 +84,11 @@ async def run_step(run: RunContext, head: Manifest) -> StepOutcome:
 
 
 async def update_policy(
-    run: RunContext,
-    head: Manifest,
-    batch: BatchKey,
-    prompts: BlobRef,
-    scores: tuple[BlobRef, ...],
-    *,
-    threads: int,
-) -> StageReply[LearnerOutputs]:
+    run: RunContext, head: Manifest, batch: BatchKey, parts: tuple[BatchPart, ...], *, threads: int
+) -> tuple[StageReply[LearnerOutputs], PolicyRef]:
     """Ask the learner for version k+1. Raises ``ContractBroken`` if it made another."""
     inputs = UpdateInputs(
-        prompts=prompts,
-        scores=scores,
+        parts=parts,
         num_samples=run.config.rollout.n,
         state=head.state,
         temperature=run.config.rollout.temperature,
@@ -108,7 +102,8 @@ async def update_policy(
         policy=head.policy,
         threads=threads,
     )
-    made = reply.outputs.policy.version
-    if made != head.policy.version + 1:
-        raise ContractBroken(f"learner made version {made} of version {head.policy.version}: swap its image")
-    return reply
+    made = reply.outputs.policy
+    if made is None or made.version != head.policy.version + 1:
+        version = "no version" if made is None else f"version {made.version}"
+        raise ContractBroken(f"learner made {version} of version {head.policy.version}: swap its image")
+    return reply, made

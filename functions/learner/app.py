@@ -8,7 +8,7 @@ from functions.learner.trained_policy import TrainedPolicy
 from functions.learner.update import UpdateResult, update_policy
 from shared.contracts.call import StageCall
 from shared.contracts.errors import InvalidInput
-from shared.contracts.learner import InitInputs, LearnerInputs, LearnerOutputs, UpdateInputs
+from shared.contracts.learner import AdvantagesInputs, InitInputs, LearnerInputs, LearnerOutputs, UpdateInputs
 from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Stage
 from shared.modeling.threads import use_threads
@@ -36,6 +36,8 @@ class LearnerHandler:
                 return await self._publish_initial(call, inputs, context)
             case UpdateInputs() as inputs:
                 return await self._update(call, inputs, context)
+            case AdvantagesInputs():
+                raise InvalidInput("operation: this learner computes advantages within the update")
 
     async def _publish_initial(
         self, call: StageCall[LearnerInputs], inputs: InitInputs, context: CallContext
@@ -54,7 +56,7 @@ class LearnerHandler:
             raise InvalidInput("policy: an update needs the policy version that made the rollouts")
         path = checked_model(call.policy.model, self._settings)
         with context.watch.measure("load"):
-            rows = await read_batch(call.key.batch, inputs, call.policy, context)
+            rows = await read_batch(call.key.batch, inputs.parts, inputs.num_samples, call.policy, context)
         config = LearnerConfig.from_contract(inputs.optim, inputs.algorithm, inputs.temperature)
         trained = await self._trained.take(call.policy, path, inputs.state, config, context, threads=call.threads)
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from functions.learner.aggregation import LossDenominators, aggregate
 from functions.learner.config import LearnerConfig
-from functions.learner.forward import TrainedLogits, logprobs_and_entropy
 from functions.learner.loss import clipped_policy_loss
-from functions.learner.metrics import MetricSums
 from functions.learner.mismatch import rollout_mismatch, truncated_importance_weights
 from functions.learner.rows import TrainRow
 from functions.learner.train_batch import MicroBatchTensors
+from shared.training.aggregation import LossDenominators, aggregate
+from shared.training.forward import TrainedLogits, logprobs_and_entropy
+from shared.training.metric_sums import MetricSums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from functions.learner.metrics import MetricSums
-from functions.learner.state_blob import decode_state, encode_state
+from shared.training.metric_sums import MetricSums
+from shared.training.state_blob import decode_state, encode_state
 
 KIND = "update progress"
 

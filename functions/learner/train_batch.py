@@ -12,10 +12,11 @@ from torch import Tensor
 from functions.learner.advantage import ADVANTAGE_ESTIMATORS
 from functions.learner.advantage.groups import require_rewards, rows_by_group, zero_std_groups
 from functions.learner.config import LearnerConfig
-from functions.learner.errors import InvalidRows
 from functions.learner.metrics import batch_metrics
-from functions.learner.padding import pad_to_batch
-from functions.learner.rows import GroupKey, TrainRow, sort_rows
+from functions.learner.rows import TrainRow
+from shared.training.errors import InvalidRows
+from shared.training.padding import pad_to_batch
+from shared.training.rows import GroupKey, sort_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,12 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel
 
 from functions.learner.config import LearnerConfig
-from functions.learner.optimizer import build_optimizer, load_optimizer_state, optimizer_state_to_blob
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.modeling.loading import load_model, new_model
 from shared.modeling.threads import use_threads
 from shared.modeling.weights import load_blob, state_dict_to_blob
 from shared.service.handler import CallContext
+from shared.training.optimizer import build_optimizer, load_optimizer_state, optimizer_state_to_blob
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,20 @@ from torch import Tensor
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
-from functions.learner.aggregation import LossDenominators
-from functions.learner.batching import MiniBatch, pack_micro_batches, split_mini_batches
 from functions.learner.config import LearnerConfig
-from functions.learner.errors import DamagedState
-from functions.learner.forward import TrainedLogits, completion_logprobs, trained_logits
-from functions.learner.gradient import clip_gradient, complete_gradient
-from functions.learner.metrics import MetricSums
 from functions.learner.objective import micro_batch_loss
-from functions.learner.optimizer import configure, trainable_parameters
 from functions.learner.progress import UpdateProgress
-from functions.learner.prompt_sharing import supports_prompt_sharing
 from functions.learner.rows import TrainRow
-from functions.learner.schedule import learning_rate
 from functions.learner.train_batch import TrainBatch, prepare_batch
+from shared.training.aggregation import LossDenominators
+from shared.training.batching import MiniBatch, pack_micro_batches, split_mini_batches
+from shared.training.errors import DamagedState
+from shared.training.forward import TrainedLogits, completion_logprobs, trained_logits
+from shared.training.gradient import clip_gradient, complete_gradient
+from shared.training.metric_sums import MetricSums
+from shared.training.optimizer import configure, trainable_parameters
+from shared.training.prompt_sharing import supports_prompt_sharing
+from shared.training.schedule import learning_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,8 @@ class CallKey(BatchKey):
     """Names one stage call and its result."""
 
     stage: Stage
+    operation: Identifier = "main"
+    """Which of the stage's operations, where a batch needs several of them (advantages before update, say)."""
     shard: int = Field(ge=0, default=0)
     segment: int = Field(ge=0, default=0)
     """Counts the calls that one piece of work was cut into by its deadline."""
@@ -46,7 +48,8 @@ class CallKey(BatchKey):
         return BatchKey(run=self.run, purpose=self.purpose, step=self.step, round=self.round)
 
     def __str__(self) -> str:
-        return f"{self.run}/{self.purpose}/{self.step}/{self.round}/{self.stage}/{self.shard}/{self.segment}"
+        batch = f"{self.run}/{self.purpose}/{self.step}/{self.round}"
+        return f"{batch}/{self.stage}/{self.operation}/{self.shard}/{self.segment}"
 
 
 class StageCall(Wire, Generic[InputsT]):

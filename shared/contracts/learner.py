@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from shared.contracts.batch import BatchPart
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.wire import Wire
 
@@ -52,30 +53,56 @@ class InitInputs(Wire):
     model: ModelRef
 
 
+class AdvantagesInputs(Wire):
+    """Advantages and returns of a batch before its update, for a critic that is updated beside the learner.
+
+    γ, λ and whitening are the learner's alone (DESIGN, the flow).
+    """
+
+    kind: Literal["advantages"] = "advantages"
+    parts: tuple[BatchPart, ...] = Field(min_length=1)
+    num_samples: int = Field(ge=1)
+    temperature: float = Field(gt=0)
+    algorithm: AlgorithmConfig
+    kl_coef: float = Field(ge=0, default=0.0)
+    """Current coefficient of the KL penalty in the reward."""
+
+
 class UpdateInputs(Wire):
     """Train on one batch of rollouts."""
 
     kind: Literal["update"] = "update"
-    prompts: BlobRef
-    scores: tuple[BlobRef, ...] = Field(min_length=1)
-    """One per reward shard."""
+    parts: tuple[BatchPart, ...] = Field(min_length=1)
     num_samples: int = Field(ge=1)
     state: BlobRef | None
     """Optimizer state that belongs to the call's policy; ``None`` before the first update."""
     temperature: float = Field(gt=0)
     optim: OptimConfig
     algorithm: AlgorithmConfig
+    advantages: BlobRef | None = None
+    """What an ``AdvantagesInputs`` call on the same parts stored; ``None``: computed here."""
+    kl_coef: float = Field(ge=0, default=0.0)
+    progress: BlobRef | None = None
+    """Where the segment before this one stopped; ``None`` in the first."""
 
 
 class LearnerInputs(Wire):
-    """Either operation of the learner."""
+    """One of the learner's operations."""
 
-    operation: InitInputs | UpdateInputs = Field(discriminator="kind")
+    operation: InitInputs | AdvantagesInputs | UpdateInputs = Field(discriminator="kind")
 
 
 class LearnerOutputs(Wire):
-    """The new policy version and the state that its next update needs."""
+    """What the operation made."""
 
-    policy: PolicyRef
-    state: BlobRef | None
-    num_updates: int = Field(ge=0)
+    policy: PolicyRef | None = None
+    """The new version; ``None`` after ``advantages``."""
+    state: BlobRef | None = None
+    """What the version's next update needs."""
+    num_updates: int = Field(ge=0, default=0)
+    advantages: BlobRef | None = None
+    """Token values ``advantages``, ``returns`` and, where computed, ``old_logprobs``."""
+    kl_coef: float | None = None
+    """The controller's coefficient for the next step; ``None`` where no KL penalty is in the reward."""
+    progress: BlobRef | None = None
+    """Where to go on, with status ``continue``."""

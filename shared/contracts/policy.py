@@ -1,5 +1,7 @@
 """learner → rollout: which weights a call must be served with."""
 
+import hashlib
+
 from pydantic import Field
 
 from shared.contracts.ids import BlobName
@@ -26,8 +28,13 @@ class PolicyRef(Wire):
     version: int = Field(ge=0)
     model: ModelRef
     weights: BlobRef
+    """All weights; with an adapter those that it is added to, the same in every version of the run."""
+    adapter: BlobRef | None = None
+    """A LoRA adapter; ``None`` where the weights themselves are trained."""
 
     @property
     def digest(self) -> str:
-        """Digest of the weights blob, computed once when the version was published."""
-        return self.weights.sha256
+        """Identifies what a replica computes with: the weights blob, or weights and adapter together."""
+        if self.adapter is None:
+            return self.weights.sha256
+        return hashlib.sha256(f"{self.weights.sha256}+{self.adapter.sha256}".encode()).hexdigest()

@@ -13,9 +13,11 @@ class ReferenceInputs(Wire):
     row_uids: tuple[str, ...] = Field(min_length=1)
     num_samples: int = Field(ge=1)
     temperature: float = Field(gt=0)
+    max_token_len: int = Field(ge=1, default=32768)
+    """Tokens of one forward pass. Changes speed and memory, never a logprob."""
 
 
 class ReferenceOutputs(Wire):
-    """``reference_logprobs`` by completion, as one safetensors blob."""
+    """Token values ``reference_logprobs``: the full softmax at the sampling temperature, of the sampled ids."""
 
     logprobs: BlobRef

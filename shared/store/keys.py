@@ -79,7 +79,7 @@ def batch_index(key: BatchKey) -> str:
 
 def call(key: CallKey) -> str:
     """Hash: claim and result of one stage call."""
-    return f"{batch(key)}:call:{key.stage}:{key.shard}:{key.segment}"
+    return f"{batch(key)}:call:{key.stage}:{key.operation}:{key.shard}:{key.segment}"
 
 
 def queue(key: BatchKey, shard: int) -> str:

@@ -5,13 +5,13 @@ import hashlib
 from typing import ClassVar
 
 from shared.contracts.call import CallKey, StageCall
-from shared.contracts.completion import SampleId
+from shared.contracts.completion import Completion, SampleId
 from shared.contracts.errors import InvalidInput
-from shared.contracts.learner import InitInputs, LearnerInputs, LearnerOutputs, UpdateInputs
+from shared.contracts.learner import AdvantagesInputs, InitInputs, LearnerInputs, LearnerOutputs, UpdateInputs
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.stage import Stage
 from shared.service.handler import CallContext, Outcome
-from tests.fakes.batches import read_completions, read_prompts
+from tests.fakes.batches import read_completions
 
 
 class FakeLearner:
@@ -37,6 +37,8 @@ class FakeLearner:
                 return Outcome(outputs=LearnerOutputs(policy=policy, state=None, num_updates=0))
             case UpdateInputs() as update:
                 policy, state = await self._update(call, update, context)
+            case AdvantagesInputs():
+                raise InvalidInput("this learner computes advantages within the update")
         return Outcome(
             outputs=LearnerOutputs(policy=policy, state=state, num_updates=1),
             metrics={"actor/loss": 1.0},
@@ -49,15 +51,17 @@ class FakeLearner:
     ) -> tuple[PolicyRef, BlobRef]:
         before = call.policy
         assert before is not None
-        prompts = await read_prompts(context.blobs, update.prompts)
-        completions = await read_completions(call.key, list(prompts), update.num_samples, context)
+        completions: dict[SampleId, Completion] = {}
+        for part in update.parts:
+            batch = call.key.batch.model_copy(update={"round": part.round})
+            completions |= await read_completions(batch, part.row_uids, update.num_samples, context)
         for id, completion in completions.items():
             if completion.weights_digest != before.digest:
                 raise InvalidInput(f"{id} was sampled with {completion.weights_digest}, not with {before.digest}")
         tokens = {id: tuple(completion.token_ids.tolist()) for id, completion in completions.items()}
         known = self.trained.setdefault(call.key.step, tokens)
         assert known == tokens, f"step {call.key.step} was trained on other completions before"
-        scores = b"".join([await context.blobs.get(ref) for ref in update.scores])
+        scores = b"".join([await context.blobs.get(ref) for part in update.parts for ref in part.scores])
         state = await context.blobs.get(update.state) if update.state is not None else b""
         made_of = f"{before.digest} {sorted(tokens.items())} {hashlib.sha256(scores + state).hexdigest()}".encode()
         return await self._publish(call.key, before.model, before.version + 1, made_of, context)

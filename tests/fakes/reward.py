@@ -25,7 +25,7 @@ class FakeReward:
 
     async def handle(self, call: StageCall[RewardInputs], context: CallContext) -> Outcome[RewardOutputs]:
         """Score all completions of the rows; a missing one is an error."""
-        completions = await read_completions(call.key, call.inputs.row_uids, call.inputs.num_samples, context)
+        completions = await read_completions(call.key.batch, call.inputs.row_uids, call.inputs.num_samples, context)
         await asyncio.sleep(self._duration_s)
         context.watch.compute_s += self._duration_s
         scores = tuple(

@@ -16,8 +16,8 @@ from torch import Tensor
 from functions.learner.advantage.groups import require_rewards, rows_by_group
 from functions.learner.config import LearnerConfig
 from functions.learner.errors import GroupTooSmall
-from functions.learner.padding import pad_to_batch
 from functions.learner.rows import TrainRow
+from shared.training.padding import pad_to_batch
 
 STD_EPSILON = 1e-6
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 
 from functions.learner.errors import MissingReward
-from functions.learner.rows import GroupKey, TrainRow
+from functions.learner.rows import TrainRow
+from shared.training.rows import GroupKey
 
 
 def rows_by_group(rows: Sequence[TrainRow]) -> dict[GroupKey, list[int]]:

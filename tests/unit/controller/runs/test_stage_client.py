@@ -260,7 +260,7 @@ async def test_a_call_that_is_never_answered_is_given_up_after_the_platforms_lim
         (changed(outputs__num_tokens=-1), "outside its contract"),
         (changed(surprise=1), "outside its contract"),
         (changed(key__step=4), "answered for the-run/train/4/"),
-        (changed(key__shard=0), "answered for the-run/train/3/0/rollout/0/0"),
+        (changed(key__shard=0), "answered for the-run/train/3/0/rollout/main/0/0"),
         (changed(served__weights_digest="b" * 64), "served weights bbbb"),
         (changed(served__weights_digest=None), "served weights None"),
     ],

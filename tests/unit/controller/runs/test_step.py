@@ -45,8 +45,9 @@ async def test_the_learner_is_given_what_belongs_to_its_version(tmp_path: Path) 
     assert second.threads == 3
     update = second.inputs.operation
     assert (update.num_samples, update.temperature, update.optim.lr, update.optim.total_steps) == (2, 0.8, 0.25, 3)
-    assert len(update.scores) == 1
-    assert update.prompts.id.startswith(f"{RUN}/000001/")
+    [part] = update.parts
+    assert len(part.scores) == 1
+    assert part.prompts.id.startswith(f"{RUN}/000001/")
 
 
 @in_virtual_time

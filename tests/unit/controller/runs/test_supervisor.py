@@ -359,7 +359,7 @@ async def test_retries_are_told_in_the_runs_log(tmp_path: Path) -> None:
         if event.kind == "log" and event.data["level"] == "warning"
     ]
     assert len(warnings) == 1
-    assert f"{run}/init/0/0/learner/0/0: attempt 1 of" in warnings[0]
+    assert f"{run}/init/0/0/learner/main/0/0: attempt 1 of" in warnings[0]
     await stack.stop()
 
 

@@ -14,6 +14,7 @@ from safetensors.numpy import load
 
 from functions.learner.app import LearnerHandler
 from shared.codec.completions import encode_completion
+from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, CallKey, StageCall
 from shared.contracts.completion import Completion, SampleId
 from shared.contracts.errors import Cancelled, InvalidInput, MissingBlob, WrongPolicy
@@ -117,8 +118,13 @@ class World:
             dropped_rows=tuple(dropped),
         )
         inputs = UpdateInputs(
-            prompts=await blobs.put("run-1", step, "prompts", prompts.model_dump_json().encode()),
-            scores=(await blobs.put("run-1", step, "scores", scores.model_dump_json().encode()),),
+            parts=(
+                BatchPart(
+                    prompts=await blobs.put("run-1", step, "prompts", prompts.model_dump_json().encode()),
+                    row_uids=ROWS,
+                    scores=(await blobs.put("run-1", step, "scores", scores.model_dump_json().encode()),),
+                ),
+            ),
             num_samples=NUM_SAMPLES,
             state=state,
             temperature=1.0,

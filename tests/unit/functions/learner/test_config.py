@@ -3,8 +3,8 @@ from dataclasses import fields
 import pytest
 
 from functions.learner.config import LearnerConfig
-from functions.learner.errors import InvalidLearnerConfig
 from shared.contracts.learner import AlgorithmConfig, OptimConfig
+from shared.training.errors import InvalidTrainingConfig
 from tests.unit.functions.learner.builders import make_config
 
 
@@ -31,7 +31,7 @@ from tests.unit.functions.learner.builders import make_config
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(wrong: dict[str, object]) -> None:
-    with pytest.raises(InvalidLearnerConfig, match=r"total_steps" if "lr_schedule" in wrong else next(iter(wrong))):
+    with pytest.raises(InvalidTrainingConfig, match=r"total_steps" if "lr_schedule" in wrong else next(iter(wrong))):
         make_config(**wrong)
 
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from functions.learner.metrics import MetricSums, batch_metrics
+from functions.learner.metrics import batch_metrics
+from shared.training.metric_sums import MetricSums
 from tests.unit.functions.learner.builders import make_row
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from functions.learner.aggregation import LossDenominators
 from functions.learner.config import LearnerConfig
-from functions.learner.forward import trained_logits
-from functions.learner.metrics import MetricSums
 from functions.learner.objective import micro_batch_loss
 from functions.learner.rows import TrainRow
 from functions.learner.train_batch import TrainBatch, prepare_batch
+from shared.training.aggregation import LossDenominators
+from shared.training.forward import trained_logits
+from shared.training.metric_sums import MetricSums
 from tests.unit.functions.learner.builders import (
     VOCAB,
     gradient_of,

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from functions.learner.errors import DamagedState
-from functions.learner.metrics import MetricSums
 from functions.learner.progress import UpdateProgress
+from shared.training.errors import DamagedState
+from shared.training.metric_sums import MetricSums
 
 
 def test_comes_back_exactly() -> None:

@@ -3,8 +3,9 @@ import random
 import numpy as np
 import pytest
 
-from functions.learner.errors import InvalidRows
-from functions.learner.rows import TrainRow, sort_rows
+from functions.learner.rows import TrainRow
+from shared.training.errors import InvalidRows
+from shared.training.rows import sort_rows
 from tests.unit.functions.learner.builders import make_row
 
 

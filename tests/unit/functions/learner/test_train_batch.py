@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from functions.learner.errors import GroupTooSmall, InvalidRows, MissingReward
+from functions.learner.errors import GroupTooSmall, MissingReward
 from functions.learner.train_batch import prepare_batch
+from shared.training.errors import InvalidRows
 from tests.unit.functions.learner.builders import VOCAB, make_config, make_row, ragged_rows
 
 CPU = torch.device("cpu")

@@ -10,11 +10,12 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel
 
 from functions.learner.config import LearnerConfig
-from functions.learner.errors import DamagedState, InvalidRows, MissingReward, NonFiniteGradient
-from functions.learner.optimizer import build_optimizer, load_optimizer_state, optimizer_state_to_blob
+from functions.learner.errors import MissingReward
 from functions.learner.progress import UpdateProgress
 from functions.learner.rows import TrainRow
 from functions.learner.update import UpdateResult, never, update_policy
+from shared.training.errors import DamagedState, InvalidRows, NonFiniteGradient
+from shared.training.optimizer import build_optimizer, load_optimizer_state, optimizer_state_to_blob
 from tests.unit.functions.learner.builders import make_config, make_row, ragged_rows, tiny_model
 
 

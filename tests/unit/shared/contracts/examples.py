@@ -6,9 +6,17 @@
 from pathlib import Path
 from typing import Any
 
+from shared.contracts.batch import BatchPart
 from shared.contracts.call import CallKey, ServedBy, StageCall, StageReply, Timings
-from shared.contracts.critic import CriticInputs, CriticOutputs, ValuesInputs, ValueUpdateInputs
+from shared.contracts.critic import (
+    CriticInit,
+    CriticInputs,
+    CriticOutputs,
+    ValuesInputs,
+    ValueUpdateInputs,
+)
 from shared.contracts.learner import (
+    AdvantagesInputs,
     AlgorithmConfig,
     InitInputs,
     LearnerInputs,
@@ -36,9 +44,28 @@ POLICY = PolicyRef(version=3, model=MODEL, weights=blob("weights"))
 ROWS = ("row-0", "row-1")
 
 
-def call(stage: Stage, inputs: Wire, *, purpose: Purpose = Purpose.TRAIN, policy: PolicyRef | None = POLICY) -> Wire:
+PART = BatchPart(
+    round=1,
+    prompts=blob("prompts"),
+    row_uids=ROWS,
+    scores=(blob("scores"),),
+    reference_logprobs=(blob("logprobs"),),
+    values=(blob("values"),),
+)
+
+
+def call(
+    stage: Stage,
+    inputs: Wire,
+    *,
+    purpose: Purpose = Purpose.TRAIN,
+    policy: PolicyRef | None = POLICY,
+    operation: str = "main",
+) -> Wire:
     return StageCall[type(inputs)](
-        key=CallKey(run="run-1", purpose=purpose, step=3, round=1, stage=stage, shard=2, segment=1),
+        key=CallKey(
+            run="run-1", purpose=purpose, step=3, round=1, stage=stage, operation=operation, shard=2, segment=1
+        ),
         attempt=2,
         fence=7,
         policy=policy,
@@ -129,7 +156,19 @@ EXAMPLES: dict[str, Wire] = {
     ),
     "critic_update_call": call(
         Stage.CRITIC,
-        CriticInputs(operation=ValueUpdateInputs(prompts=blob("prompts"), returns=blob("returns"), state=None)),
+        CriticInputs(
+            operation=ValueUpdateInputs(
+                parts=(PART,),
+                num_samples=8,
+                returns=blob("returns"),
+                state=None,
+                optim=OPTIM,
+            )
+        ),
+        operation="update",
+    ),
+    "critic_init_call": call(
+        Stage.CRITIC, CriticInputs(operation=CriticInit(model=MODEL)), purpose=Purpose.INIT, policy=None
     ),
     "critic_reply": reply(Stage.CRITIC, CriticOutputs(values=blob("values"), critic=POLICY, state=blob("state"))),
     "learner_init_call": call(
@@ -139,8 +178,7 @@ EXAMPLES: dict[str, Wire] = {
         Stage.LEARNER,
         LearnerInputs(
             operation=UpdateInputs(
-                prompts=blob("prompts"),
-                scores=(blob("scores"),),
+                parts=(PART,),
                 num_samples=8,
                 state=blob("state"),
                 temperature=1.0,
@@ -149,6 +187,14 @@ EXAMPLES: dict[str, Wire] = {
             )
         ),
     ),
+    "learner_advantages_call": call(
+        Stage.LEARNER,
+        LearnerInputs(
+            operation=AdvantagesInputs(parts=(PART,), num_samples=8, temperature=1.0, algorithm=AlgorithmConfig())
+        ),
+        operation="advantages",
+    ),
+    "learner_advantages_reply": reply(Stage.LEARNER, LearnerOutputs(advantages=blob("advantages"))),
     "learner_reply": reply(Stage.LEARNER, LearnerOutputs(policy=POLICY, state=blob("state"), num_updates=1)),
 }
 

@@ -84,7 +84,7 @@ async def test_the_same_call_again_gets_the_stored_bytes_also_from_another_repli
 async def test_a_key_with_another_body_is_refused(world: World) -> None:
     served = StageProtocol(EchoHandler(), world.replica())
     await served.serve(echo_call(text="one"), StopFlag())
-    with pytest.raises(CallConflict, match="run-1/train/3/0/reward/0/0"):
+    with pytest.raises(CallConflict, match="run-1/train/3/0/reward/main/0/0"):
         await served.serve(echo_call(text="two"), StopFlag())
 
 

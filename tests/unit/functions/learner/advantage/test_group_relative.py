@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from functions.learner.advantage import ADVANTAGE_ESTIMATORS
 from functions.learner.advantage.group_relative import group_relative_advantages, relative_rewards
 from functions.learner.errors import GroupTooSmall, MissingReward
-from functions.learner.rows import sort_rows
+from shared.training.rows import sort_rows
 from tests.unit.functions.learner.builders import make_config, make_row, ragged_rows
 
 REWARDS = st.lists(st.floats(-100, 100), min_size=2, max_size=9)

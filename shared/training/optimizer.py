@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from functions.learner.config import LearnerConfig
-from functions.learner.errors import DamagedState
-from functions.learner.state_blob import decode_state, encode_state
+from shared.training.errors import DamagedState
+from shared.training.optimizer_config import OptimizerConfig
+from shared.training.state_blob import decode_state, encode_state
 
 KIND = "optimizer state"
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -23,14 +23,14 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def build_optimizer(model: nn.Module, config: LearnerConfig) -> AdamW:
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
     """A fresh AdamW (decoupled decay, arXiv 1711.05101) over all trainable parameters, with decay on every one."""
     optimizer = AdamW(list(trainable_parameters(model).values()), fused=True)
     configure(optimizer, config, config.lr)
     return optimizer
 
 
-def configure(optimizer: AdamW, config: LearnerConfig, lr: float) -> None:
+def configure(optimizer: AdamW, config: OptimizerConfig, lr: float) -> None:
     """Hyperparameters of the updates to come. An optimizer that was kept from an earlier call has that one's."""
     for group in optimizer.param_groups:
         group.update(lr=lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)

@@ -2,10 +2,10 @@
 
 import math
 
-from functions.learner.config import LearnerConfig
+from shared.training.optimizer_config import OptimizerConfig
 
 
-def learning_rate(config: LearnerConfig, step: int) -> float:
+def learning_rate(config: OptimizerConfig, step: int) -> float:
     """Learning rate of all updates of `step` (counted from 0).
 
     Rises linearly to `lr`, which the last of `warmup_steps` reaches, so that step 0 already learns. Then, with

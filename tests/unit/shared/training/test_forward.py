@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from functions.learner.forward import completion_logprobs, logprobs_and_entropy, trained_logits
 from functions.learner.rows import TrainRow
+from shared.training.forward import completion_logprobs, logprobs_and_entropy, trained_logits
 from tests.unit.functions.learner.builders import gradient_of, make_row, ragged_rows, relative_gap, tiny_model
 
 TEMPERATURE = 0.7

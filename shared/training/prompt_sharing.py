@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
-from functions.learner.rows import TrainRow
+from shared.training.rows import SequenceRow
 
 ATTENTION_NAME = "shared_prompt"
 VERIFIED_MODEL_TYPES = frozenset({"granite", "llama", "mistral", "olmo2", "qwen2", "qwen3", "smollm3"})
@@ -88,7 +88,7 @@ def predict_trained_tokens(model: PreTrainedModel, layout: SharedPromptLayout) -
     return logits
 
 
-def build_layout(rows: Sequence[TrainRow], device: torch.device) -> SharedPromptLayout:
+def build_layout(rows: Sequence[SequenceRow], device: torch.device) -> SharedPromptLayout:
     """The layout of some rows; prompts of equal tokens are held once, whatever group they belong to."""
     prompts, prompt_of = _distinct_prompts(rows)
     inputs = [row.completion_token_ids[:-1] for row in rows]
@@ -123,7 +123,7 @@ def build_layout(rows: Sequence[TrainRow], device: torch.device) -> SharedPrompt
     )
 
 
-def _distinct_prompts(rows: Sequence[TrainRow]) -> tuple[list[NDArray[np.integer[Any]]], NDArray[np.int64]]:
+def _distinct_prompts(rows: Sequence[SequenceRow]) -> tuple[list[NDArray[np.integer[Any]]], NDArray[np.int64]]:
     """Distinct prompts in order of appearance, and which of them each row has. [R]"""
     numbers: dict[bytes, int] = {}
     prompts: list[NDArray[np.integer[Any]]] = []
@@ -156,7 +156,7 @@ def _key_mask(prompt_lengths: NDArray[np.int64], longest_prompt: int, longest_in
 
 
 def _predictors(
-    rows: Sequence[TrainRow], last_prompt_slots: NDArray[np.int64], input_starts: NDArray[np.int64]
+    rows: Sequence[SequenceRow], last_prompt_slots: NDArray[np.int64], input_starts: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The first completion token is predicted by the prompt's last token, any other by the one before it. [M]"""
     slots = []

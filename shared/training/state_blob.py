@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from functions.learner.errors import DamagedState
+from shared.training.errors import DamagedState
 
 FACTS_KEY = "facts"
 HEADER_LENGTH_BYTES = 8

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from functions.learner.padding import pad_to_batch
-from functions.learner.prompt_sharing import build_layout, predict_trained_tokens, shared_prompt_attention
-from functions.learner.rows import TrainRow
 from shared.modeling.logprobs import entropy, token_logprobs
+from shared.training.padding import pad_to_batch
+from shared.training.prompt_sharing import build_layout, predict_trained_tokens, shared_prompt_attention
+from shared.training.rows import SequenceRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class CompletionLogprobs:
     """Of the whole distribution at each position."""
 
 
-TrainedLogits = Callable[[Sequence[TrainRow]], Tensor]
+TrainedLogits = Callable[[Sequence[SequenceRow]], Tensor]
 """Rows → logits of their trained tokens, rows one behind the other. [M, V]"""
 
 
@@ -45,7 +45,7 @@ def trained_logits(model: PreTrainedModel, *, share_prompts: bool) -> Iterator[T
         yield lambda rows: predict_trained_tokens(model, build_layout(rows, model.device))
 
 
-def plain_logits(model: PreTrainedModel, rows: Sequence[TrainRow]) -> Tensor:
+def plain_logits(model: PreTrainedModel, rows: Sequence[SequenceRow]) -> Tensor:
     """One padded sequence of prompt and completion per row. [M, V]
 
     Padding stands on the right, where a causal model cannot see it from any real token: no mask is needed and
@@ -63,13 +63,13 @@ def plain_logits(model: PreTrainedModel, rows: Sequence[TrainRow]) -> Tensor:
     return logits
 
 
-def completion_logprobs(logits_of: TrainedLogits, rows: Sequence[TrainRow], temperature: float) -> Tensor:
+def completion_logprobs(logits_of: TrainedLogits, rows: Sequence[SequenceRow], temperature: float) -> Tensor:
     """Logprobs of the rows' trained tokens under the full softmax at `temperature`. [B, T]"""
     return _logprobs(logits_of(rows), rows, temperature)
 
 
 def logprobs_and_entropy(
-    logits_of: TrainedLogits, rows: Sequence[TrainRow], temperature: float, *, entropy_gradient: bool
+    logits_of: TrainedLogits, rows: Sequence[SequenceRow], temperature: float, *, entropy_gradient: bool
 ) -> CompletionLogprobs:
     """Both from one forward pass; the entropy has a gradient only on demand."""
     logits = logits_of(rows)
@@ -77,12 +77,12 @@ def logprobs_and_entropy(
     return CompletionLogprobs(logprobs=_logprobs(logits, rows, temperature), entropy=_scatter(entropies, rows))
 
 
-def _logprobs(logits: Tensor, rows: Sequence[TrainRow], temperature: float) -> Tensor:
+def _logprobs(logits: Tensor, rows: Sequence[SequenceRow], temperature: float) -> Tensor:
     token_ids = _index([row.completion_token_ids[row.loss_mask] for row in rows]).to(logits.device)
     return _scatter(token_logprobs(logits, token_ids, temperature), rows)
 
 
-def _scatter(trained_values: Tensor, rows: Sequence[TrainRow]) -> Tensor:
+def _scatter(trained_values: Tensor, rows: Sequence[SequenceRow]) -> Tensor:
     """`[M]` to its places in `[B, T]`, 0 elsewhere."""
     loss_mask = pad_to_batch([row.loss_mask for row in rows]).to(trained_values.device)
     return torch.zeros(loss_mask.shape, device=loss_mask.device).masked_scatter(loss_mask, trained_values)

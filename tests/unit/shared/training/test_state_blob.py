@@ -2,8 +2,8 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from functions.learner.errors import DamagedState
-from functions.learner.state_blob import decode_state, encode_state
+from shared.training.errors import DamagedState
+from shared.training.state_blob import decode_state, encode_state
 
 TENSORS = {"b": torch.arange(6.0).view(2, 3), "a": torch.tensor([0.1, 1e-30], dtype=torch.float64)}
 FACTS = {"z": 1, "a": 0.1 + 0.2, "m": {"x": [1, 2.5]}}

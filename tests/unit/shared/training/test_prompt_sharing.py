@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
-from functions.learner.forward import completion_logprobs, trained_logits
-from functions.learner.prompt_sharing import (
+from functions.learner.rows import TrainRow
+from shared.training.forward import completion_logprobs, trained_logits
+from shared.training.prompt_sharing import (
     VERIFIED_MODEL_TYPES,
     build_layout,
     shared_prompt_attention,
     supports_prompt_sharing,
 )
-from functions.learner.rows import TrainRow
 from tests.unit.functions.learner.builders import gradient_of, make_row, ragged_rows, relative_gap, tiny_model
 
 FULL_ATTENTION = {"mistral": {"sliding_window": None}, "smollm3": {"no_rope_layers": [1, 0]}}

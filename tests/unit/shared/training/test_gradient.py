@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from functions.learner.errors import NonFiniteGradient
-from functions.learner.gradient import clip_gradient, complete_gradient
+from shared.training.errors import NonFiniteGradient
+from shared.training.gradient import clip_gradient, complete_gradient
 
 
 def parameters_with(*gradients: list[float] | None) -> list[nn.Parameter]:

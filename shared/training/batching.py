@@ -5,7 +5,7 @@ The plan depends on the sorted rows and the config only, so a replay packs as th
 
 from collections.abc import Sequence
 
-from functions.learner.rows import GroupKey, TrainRow
+from shared.training.rows import GroupKey, SequenceRow
 
 MicroBatch = list[int]
 """Row indices."""
@@ -13,7 +13,7 @@ MiniBatch = list[MicroBatch]
 """Micro-batches whose gradients are summed for one optimizer update."""
 
 
-def split_mini_batches(rows: Sequence[TrainRow], groups: Sequence[GroupKey], num_groups: int) -> list[list[int]]:
+def split_mini_batches(rows: Sequence[SequenceRow], groups: Sequence[GroupKey], num_groups: int) -> list[list[int]]:
     """Row indices of every mini-batch: runs of `num_groups` of the given groups (0: all), the last maybe shorter."""
     size = num_groups or max(1, len(groups))
     mini_batch_of = {key: position // size for position, key in enumerate(groups)}
@@ -25,7 +25,7 @@ def split_mini_batches(rows: Sequence[TrainRow], groups: Sequence[GroupKey], num
 
 
 def pack_micro_batches(
-    rows: Sequence[TrainRow], indices: Sequence[int], max_tokens: int, *, share_prompts: bool
+    rows: Sequence[SequenceRow], indices: Sequence[int], max_tokens: int, *, share_prompts: bool
 ) -> MiniBatch:
     """Cuts the rows of a mini-batch into micro-batches of at most `max_tokens` each, padding included.
 
@@ -48,13 +48,13 @@ def pack_micro_batches(
     return micro_batches
 
 
-def _family_order(rows: Sequence[TrainRow], family: Sequence[int]) -> tuple[int, int, int]:
+def _family_order(rows: Sequence[SequenceRow], family: Sequence[int]) -> tuple[int, int, int]:
     longest = max(rows[index].num_tokens for index in family)
     return (-rows[family[0]].prompt_token_ids.size, -longest, family[0])
 
 
 def _cut_family(
-    rows: Sequence[TrainRow], family: Sequence[int], max_tokens: int, share_prompts: bool
+    rows: Sequence[SequenceRow], family: Sequence[int], max_tokens: int, share_prompts: bool
 ) -> list[list[int]]:
     if _Shape(share_prompts).with_rows(rows, family).num_tokens <= max_tokens:
         return [list(family)]
@@ -83,7 +83,7 @@ class _Shape:
         copies = self.num_prompts if self.share_prompts else self.num_rows
         return copies * prompt + self.num_rows * completion
 
-    def with_rows(self, rows: Sequence[TrainRow], family: Sequence[int]) -> "_Shape":
+    def with_rows(self, rows: Sequence[SequenceRow], family: Sequence[int]) -> "_Shape":
         """This and further rows of one more prompt."""
         prompt, completion = self.longest
         return _Shape(

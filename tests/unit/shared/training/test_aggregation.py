@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.learner.aggregation import LossDenominators, aggregate
 from shared.contracts.learner import LossAggregation
+from shared.training.aggregation import LossDenominators, aggregate
 
 MODES: tuple[LossAggregation, ...] = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean")
 SEEDS = st.integers(0, 2**32 - 1)

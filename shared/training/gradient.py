@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from functions.learner.errors import NonFiniteGradient
+from shared.training.errors import NonFiniteGradient
 
 
 def complete_gradient(parameters: Iterable[nn.Parameter]) -> None:

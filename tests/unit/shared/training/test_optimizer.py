@@ -6,8 +6,8 @@ from safetensors.torch import load
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
-from functions.learner.errors import DamagedState
-from functions.learner.optimizer import (
+from shared.training.errors import DamagedState
+from shared.training.optimizer import (
     build_optimizer,
     configure,
     load_optimizer_state,

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.learner.batching import pack_micro_batches, split_mini_batches
-from functions.learner.rows import TrainRow, sort_rows
+from functions.learner.rows import TrainRow
+from shared.training.batching import pack_micro_batches, split_mini_batches
+from shared.training.rows import sort_rows
 from tests.unit.functions.learner.builders import make_row, ragged_rows
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from functions.learner.padding import pad_to_batch
+from shared.training.padding import pad_to_batch
 
 
 def test_rows_are_padded_on_the_right_and_keep_their_type() -> None:

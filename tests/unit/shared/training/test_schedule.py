@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from functions.learner.schedule import learning_rate
+from shared.training.schedule import learning_rate
 from tests.unit.functions.learner.builders import make_config
 
 

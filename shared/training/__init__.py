@@ -1,0 +1,1 @@
+"""What the stages that run a model over whole completions share: rows, batches, forward passes, optimizer."""

@@ -1,0 +1,19 @@
+"""What can be wrong with rows, state or an update. All but the last are bad input: the same call can never succeed."""
+
+from shared.contracts.errors import InvalidInput, UpdateFailed
+
+
+class InvalidRows(InvalidInput):
+    """The rows of a batch contradict themselves, each other or the model."""
+
+
+class InvalidTrainingConfig(InvalidInput):
+    """A value of the config is out of range or contradicts another one."""
+
+
+class DamagedState(InvalidInput):
+    """Stored state that is damaged, or of another kind or model."""
+
+
+class NonFiniteGradient(UpdateFailed):
+    """The gradient of an update holds NaN or infinity; the update was not applied."""
