@@ -57,6 +57,18 @@ def _no_limit(value: object) -> object:
     return None if value == -1 else value
 
 
+def _report_to(value: object) -> object:
+    if value in (None, "none"):
+        return []
+    if value == "all":
+        raise NoEquivalent('report_to "all" depends on what is installed', "name the trackers one by one")
+    return value
+
+
+def _greater_is_better(value: object) -> object:
+    return {True: "max", False: "min"}[value] if isinstance(value, bool) else value
+
+
 @dataclass(frozen=True, slots=True)
 class Alias:
     """The canonical key that a name stands for, and how its value reads there (raises ``NoEquivalent``)."""
@@ -99,6 +111,10 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "save_steps": Alias("trainer.save_freq"),
         "save_total_limit": Alias("trainer.max_ckpt_to_keep"),
         "eval_steps": Alias("trainer.test_freq"),
+        "metric_for_best_model": Alias("trainer.best_metric"),
+        "greater_is_better": Alias("trainer.best_mode", _greater_is_better),
+        "resume_from_checkpoint": Alias("trainer.resume_from_path"),
+        "report_to": Alias("trainer.logger", _report_to),
         "seed": Alias("trainer.seed"),
         "run_name": Alias("trainer.experiment_name"),
         "output_dir": Alias("trainer.default_local_dir"),

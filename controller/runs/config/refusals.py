@@ -43,10 +43,6 @@ _WARMUP_STEPS = Refusal(
     suggestion="use actor.optim.lr_warmup_steps",
 )
 _BETAS = Refusal(reason="both betas are given together", suggestion="use actor.optim.betas: [beta1, beta2]")
-_METRICS = Refusal(
-    reason="the metrics of every run are kept and served by the controller",
-    suggestion="leave it out and read them at the run's /metrics",
-)
 
 _KEYS: Mapping[str, Refusal] = MappingProxyType(
     {
@@ -104,9 +100,12 @@ _KEYS: Mapping[str, Refusal] = MappingProxyType(
             reason="datasets are read from files",
             suggestion="save it as JSONL or parquet and name the files in data.train_files",
         ),
-        # trackers
-        "trainer.logger": _METRICS,
-        "report_to": _METRICS,
+        # checkpoints
+        "load_best_model_at_end": Refusal(
+            reason="the policy at a run's end is the one of its last step",
+            suggestion="keep the best checkpoints with trainer.keep_best, and export the one you want",
+            unless=(False,),
+        ),
     }
 )
 

@@ -114,6 +114,51 @@ def evaluation_has_rows(test_freq: int, val_files: tuple[str, ...] | None) -> Br
     return None
 
 
+def best_is_measured(keep: int | None, metric: str | None, test_freq: int, save_freq: int) -> Broken | None:
+    """Every checkpoint that competes was evaluated. The last step always is."""
+    if keep is None or (metric is not None and not metric.startswith("val-")):
+        return None
+    if save_freq > 0 and (test_freq < 1 or save_freq % test_freq):
+        return Broken(
+            f"only some checkpoints would be compared: trainer.save_freq is {save_freq}, trainer.test_freq {test_freq}",
+            f"set trainer.test_freq to {save_freq}, or to one of its divisors",
+        )
+    return None
+
+
+def best_has_rows(keep: int | None, metric: str | None, val_files: tuple[str, ...] | None) -> Broken | None:
+    """What checkpoints are compared by is measured at all."""
+    if keep is not None and val_files is None and (metric is None or metric.startswith("val-")):
+        return Broken(
+            "checkpoints are compared on held-out rows, and there are none",
+            "give data.val_files, or name a metric of training as trainer.best_metric",
+        )
+    return None
+
+
+def best_is_asked_for(metric: str | None, mode: str, keep: int | None) -> Broken | None:
+    """A comparison has a use."""
+    if keep is None and (metric is not None or mode != "max"):
+        return Broken("nothing is compared by it", "set trainer.keep_best to how many of the best are to be kept")
+    return None
+
+
+def resumes_somewhere(mode: str, path: str | None, experiment: str | None) -> Broken | None:
+    """What the run goes on from is named."""
+    if mode == "resume_path" and path is None:
+        return Broken("nothing says which checkpoint", "give its folder as trainer.resume_from_path")
+    if mode == "auto" and experiment is None:
+        return Broken("nothing says whose checkpoints", "give trainer.experiment_name, or leave it out")
+    return None
+
+
+def path_is_followed(path: str | None, mode: str) -> Broken | None:
+    """A checkpoint that is named is used."""
+    if path is not None and mode != "resume_path":
+        return Broken(f"trainer.resume_mode is {mode}", "set trainer.resume_mode to resume_path")
+    return None
+
+
 def evaluation_samples(n: int, temperature: float) -> Broken | None:
     """Several greedy completions of one prompt are one completion, paid several times."""
     if n > 1 and temperature == 0:
@@ -139,4 +184,9 @@ RULES: tuple[Rule, ...] = (
     Rule(("reward.rule", "reward.custom_reward_function.path"), one_reward),
     Rule(("trainer.test_freq", "data.val_files"), evaluation_has_rows),
     Rule(("rollout.val_kwargs.n", "rollout.val_kwargs.temperature"), evaluation_samples),
+    Rule(("trainer.keep_best", "trainer.best_metric", "trainer.test_freq", "trainer.save_freq"), best_is_measured),
+    Rule(("trainer.keep_best", "trainer.best_metric", "data.val_files"), best_has_rows),
+    Rule(("trainer.best_metric", "trainer.best_mode", "trainer.keep_best"), best_is_asked_for),
+    Rule(("trainer.resume_mode", "trainer.resume_from_path", "trainer.experiment_name"), resumes_somewhere),
+    Rule(("trainer.resume_from_path", "trainer.resume_mode"), path_is_followed),
 )

@@ -53,6 +53,9 @@ def only_problem(document: dict[str, Any]) -> ConfigProblem:
         ("save_total_limit", 2, "trainer.max_ckpt_to_keep", 2),
         ("seed", 7, "trainer.seed", 7),
         ("run_name", "x", "trainer.experiment_name", "x"),
+        ("report_to", "wandb", "trainer.logger", ["wandb"]),
+        ("report_to", ["tensorboard", "mlflow"], "trainer.logger", ["tensorboard", "mlflow"]),
+        ("report_to", "none", "trainer.logger", []),
         ("model_name_or_path", "other", "model.path", "other"),
         ("actor_rollout_ref.rollout.n", 4, "rollout.n", 4),
         ("actor_rollout_ref.rollout.val_kwargs.top_k", 4, "rollout.val_kwargs.top_k", 4),
@@ -68,6 +71,17 @@ def test_an_alias_sets_its_key(alias: str, value: object, key: str, canonical: o
     for part in key.split("."):
         node = node[part]
     assert node == canonical
+
+
+def test_trls_words_for_the_best_checkpoint_are_known() -> None:
+    words = {"metric_for_best_model": "critic/score/mean", "greater_is_better": False, "trainer.keep_best": 2}
+    trainer = load_config(MINIMAL | words).trainer
+    assert (trainer.best_metric, trainer.best_mode, trainer.keep_best) == ("critic/score/mean", "min", 2)
+
+
+def test_trls_word_for_a_checkpoint_to_go_on_from_is_known() -> None:
+    words = {"resume_from_checkpoint": "there/global_step_3", "trainer.resume_mode": "resume_path"}
+    assert load_config(MINIMAL | words).trainer.resume_from_path == "there/global_step_3"
 
 
 def test_verls_older_place_of_the_reward_function_is_known() -> None:
@@ -123,7 +137,8 @@ def test_kl_is_refused_unless_it_is_off(key: str, value: object, accepted: bool)
         ("actor_rollout_ref.rollout.val_kwargs.do_sample", True, "rollout.val_kwargs.temperature"),
         ("critic.optim.lr", 1e-5, "leave the section out"),
         ("actor_rollout_ref.ref.log_prob_micro_batch_size", 1, "leave the section out"),
-        ("report_to", "wandb", "/metrics"),
+        ("report_to", "all", "one by one"),
+        ("load_best_model_at_end", True, "trainer.keep_best"),
     ],
 )
 def test_what_has_no_equal_is_refused_with_what_to_use(key: str, value: object, suggested: str) -> None:

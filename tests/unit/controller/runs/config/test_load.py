@@ -137,6 +137,11 @@ def test_a_rule_is_not_asked_about_a_value_that_is_already_refused() -> None:
         ("trainer.seed", None),
         ("trainer.experiment_name", "../../etc"),
         ("trainer.max_ckpt_to_keep", 0),
+        ("trainer.keep_best", 0),
+        ("trainer.best_mode", "most"),
+        ("trainer.resume_mode", "always"),
+        ("trainer.logger", "swanlab"),
+        ("trainer.logger", ["console", "swanlab"]),
     ],
 )
 def test_a_bad_value_is_refused_with_its_key_and_what_the_key_means(key: str, value: object) -> None:
@@ -194,11 +199,21 @@ def test_every_key_reaches_the_config() -> None:
         "trainer.project_name": "p",
         "trainer.experiment_name": "e",
         "trainer.default_local_dir": "d",
+        "trainer.best_metric": "critic/score/mean",
+        "trainer.best_mode": "min",
+        "trainer.resume_mode": "auto",
+        "trainer.resume_from_path": "checkpoints/global_step_3",
+        "trainer.logger": ["tensorboard", "wandb"],
     }
     together: dict[str, dict[str, Any]] = {
         "actor.optim.min_lr_ratio": {"actor.optim.lr_scheduler_type": "linear"},
         "rollout.val_kwargs.n": {"rollout.val_kwargs.temperature": 1.0},
         "trainer.test_freq": {"data.val_files": "held-out"},
+        "trainer.keep_best": {"data.val_files": "held-out"},
+        "trainer.best_metric": {"trainer.keep_best": 1},
+        "trainer.best_mode": {"trainer.keep_best": 1, "trainer.best_metric": "critic/score/mean"},
+        "trainer.resume_mode": {"trainer.experiment_name": "e"},
+        "trainer.resume_from_path": {"trainer.resume_mode": "resume_path"},
         "reward.custom_reward_function.path": {"reward.rule": None},
     }
     plain = flat(load_config(MINIMAL))

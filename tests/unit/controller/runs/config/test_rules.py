@@ -47,6 +47,22 @@ def test_rules_are_about_keys() -> None:
         ({"reward.custom_reward_function.path": "f.py"}, "reward.rule", "a rule and a function"),
         ({"trainer.test_freq": 5}, "trainer.test_freq", "no held-out rows"),
         ({"rollout.val_kwargs.n": 4}, "rollout.val_kwargs.n", "all 4 completions are the same"),
+        ({"trainer.keep_best": 2}, "trainer.keep_best", "there are none"),
+        (
+            {"trainer.keep_best": 2, "data.val_files": "v", "trainer.save_freq": 4, "trainer.test_freq": 3},
+            "trainer.keep_best",
+            "only some checkpoints",
+        ),
+        (
+            {"trainer.keep_best": 2, "data.val_files": "v", "trainer.save_freq": 4},
+            "trainer.keep_best",
+            "only some checkpoints",
+        ),
+        ({"trainer.best_metric": "actor/entropy"}, "trainer.best_metric", "nothing is compared"),
+        ({"trainer.best_mode": "min"}, "trainer.best_metric", "nothing is compared"),
+        ({"trainer.resume_mode": "resume_path"}, "trainer.resume_mode", "which checkpoint"),
+        ({"trainer.resume_mode": "auto"}, "trainer.resume_mode", "whose checkpoints"),
+        ({"trainer.resume_from_path": "c"}, "trainer.resume_from_path", "resume_mode is disable"),
     ],
 )
 def test_a_broken_rule_names_its_key_as_given(document: dict[str, Any], field: str, words: str) -> None:
@@ -70,6 +86,11 @@ def test_a_broken_rule_names_its_key_as_given(document: dict[str, Any], field: s
         {"trainer.test_freq": 5, "data.val_files": "v.jsonl"},
         {"trainer.test_freq": -1},
         {"rollout.val_kwargs.n": 4, "rollout.val_kwargs.temperature": 1.0},
+        {"trainer.keep_best": 2, "data.val_files": "v", "trainer.save_freq": 4, "trainer.test_freq": 2},
+        {"trainer.keep_best": 2, "data.val_files": "v"},
+        {"trainer.keep_best": 2, "trainer.best_metric": "critic/score/mean", "trainer.best_mode": "min"},
+        {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": "c"},
+        {"trainer.resume_mode": "auto", "trainer.experiment_name": "e"},
     ],
 )
 def test_the_edge_of_a_rule_is_accepted(document: dict[str, Any]) -> None:
