@@ -1,11 +1,13 @@
 """The engine with the weights that a call names. What it keeps between calls is a cache of the last policy."""
 
+import asyncio
 from collections.abc import Callable
 
 from functions.rollout.engine import Engine
 from functions.rollout.torch_engine.engine import TorchEngine
 from shared.contracts.policy import PolicyRef
 from shared.modeling.threads import use_threads
+from shared.service.ending import end_task
 from shared.service.handler import CallContext
 
 EngineFactory = Callable[[str], Engine]
@@ -33,10 +35,16 @@ class PolicyEngine:
         if self._engine is not None and (self._model, self._digest) == (model, policy.digest):
             return self._engine
         with context.watch.measure("load"):
-            weights = await context.blobs.get(policy.weights)
+            # Beside each other: the bytes are read and checked while the compute thread makes the engine.
+            reading = asyncio.create_task(context.blobs.view(policy.weights))
+            try:
+                engine = await context.compute(self._engine_for, model, threads)
+                weights = await reading
+            finally:
+                await end_task(reading)
             # Before the load begins: wherever it ends, a half-loaded engine answers for no digest.
             self._digest = ""
-            engine = await context.compute(self._load, model, weights, threads)
+            await context.compute(engine.load, weights)
             self._digest = policy.digest
         return engine
 
@@ -44,11 +52,11 @@ class PolicyEngine:
         """Drop the engine, in whatever state it is."""
         self._engine, self._model, self._digest = None, "", ""
 
-    def _load(self, model: str, weights: bytes, threads: int) -> Engine:
+    def _engine_for(self, model: str, threads: int) -> Engine:
+        """The engine of this model: the one that is there, or a new one that holds no weights yet."""
         use_threads(threads)
         if self._engine is None or self._model != model:
             # The old one goes first: there may be no room for two.
-            self._engine = None
+            self.forget()
             self._engine, self._model = self._make_engine(model), model
-        self._engine.load(weights)
         return self._engine

@@ -4,12 +4,12 @@ Tied parameters are stored once, so the blob is a valid `model.safetensors` besi
 """
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from shared.modeling.errors import WeightsMismatch
+from shared.modeling.tensor_views import tensor_views
 
 
 def state_dict_to_blob(model: PreTrainedModel, dtype: torch.dtype | None = None) -> bytes:
@@ -22,16 +22,14 @@ def state_dict_to_blob(model: PreTrainedModel, dtype: torch.dtype | None = None)
 
 
 @torch.no_grad()
-def load_blob(model: PreTrainedModel, blob: bytes) -> None:
+def load_blob(model: PreTrainedModel, blob: bytes | memoryview) -> None:
     """Copies a blob's tensors into the model's parameters, in place and in the model's own dtype.
 
-    Tied names may be present or absent. Raises WeightsMismatch, with the model untouched, when the blob is
-    damaged, a name is missing or unexpected, or a shape differs.
+    Tied names may be present or absent. Nothing else is copied of a writable view (`BlobStore.view`). Raises
+    WeightsMismatch, with the model untouched, when the blob is damaged, a name is missing or unexpected, or a shape
+    differs.
     """
-    try:
-        tensors = load(blob)
-    except SafetensorError as error:
-        raise WeightsMismatch(f"The weights blob is not a readable safetensors file: {error}") from error
+    tensors = tensor_views(blob)
     targets = _stored_tensors(model)
     sources = {name: tensor for name, tensor in tensors.items() if name not in model.all_tied_weights_keys}
     _check_fit(sources, targets)

@@ -6,10 +6,13 @@ same bytes share a blob, two that differ cannot touch each other's.
 
 import hashlib
 from collections.abc import Collection
-from typing import Protocol
+from mmap import mmap
+from typing import Protocol, TypeVar
 
 from shared.contracts.errors import MissingBlob
 from shared.contracts.policy import BlobRef
+
+Bytes = TypeVar("Bytes", bytes, mmap)
 
 
 class BlobStore(Protocol):
@@ -25,6 +28,13 @@ class BlobStore(Protocol):
 
     async def get(self, ref: BlobRef) -> bytes:
         """Read the bytes. Raises ``MissingBlob`` if they are gone or differ from their digest."""
+        ...
+
+    async def view(self, ref: BlobRef) -> memoryview:
+        """The bytes in memory that is the caller's own and may be written to: for large blobs.
+
+        Where the store has files nothing is copied; pages are read as they are used. Raises as ``get``.
+        """
         ...
 
     async def purge(self, run: str, *, before_step: int, keep: Collection[str]) -> int:
@@ -49,7 +59,7 @@ def step_of(blob_id: str) -> int:
     return int(blob_id.split("/")[1])
 
 
-def verified(ref: BlobRef, data: bytes | None) -> bytes:
+def verified(ref: BlobRef, data: Bytes | None) -> Bytes:
     """The bytes, if they are what the reference promises."""
     if data is None:
         raise MissingBlob(f"blob {ref.id} is not in the store: it was deleted, or stores differ", blob=ref.id)

@@ -22,6 +22,10 @@ class MemoryBlobs:
         """See ``BlobStore.get``."""
         return verified(ref, self._blobs.get(ref.id))
 
+    async def view(self, ref: BlobRef) -> memoryview:
+        """See ``BlobStore.view``."""
+        return memoryview(bytearray(await self.get(ref)))
+
     async def purge(self, run: str, *, before_step: int, keep: Collection[str]) -> int:
         """See ``BlobStore.purge``."""
         doomed = [id for id in self._blobs if id.startswith(f"{run}/") and step_of(id) < before_step and id not in keep]

@@ -47,6 +47,10 @@ class RedisBlobs:
         chunks = await self._redis.pipeline([("GET", key) for key in self._chunks(ref)])
         return verified(ref, None if None in chunks else b"".join(chunks))
 
+    async def view(self, ref: BlobRef) -> memoryview:
+        """See ``BlobStore.view``."""
+        return memoryview(bytearray(await self.get(ref)))
+
     async def purge(self, run: str, *, before_step: int, keep: Collection[str]) -> int:
         """See ``BlobStore.purge``."""
         sizes = await self._redis.command("HGETALL", keys.blob_sizes(run))

@@ -35,7 +35,7 @@ class FakeEngine:
     step_s: float = 0.0
     on_step: Callable[[], None] = lambda: None
     """Called before each step, on the thread that computes."""
-    weights: bytes | None = None
+    weights: bytes | memoryview | None = None
     added: list[list[str]] = field(default_factory=list)
     """Names of the sequences of each ``add``."""
     num_steps: int = 0
@@ -46,7 +46,7 @@ class FakeEngine:
     def num_running(self) -> int:
         return len(self._running)
 
-    def load(self, weights: bytes) -> None:
+    def load(self, weights: bytes | memoryview) -> None:
         if self._running:
             raise RuntimeError("sequences still run")
         self.weights = weights

@@ -10,7 +10,7 @@ import pytest
 from functions.rollout.engine import SamplingParams, SequenceRequest
 from functions.rollout.policy_engine import PolicyEngine
 from shared.contracts.errors import MissingBlob
-from shared.contracts.policy import ModelRef, PolicyRef
+from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.modeling.errors import UnknownModel, WeightsMismatch
 from shared.service.handler import CallContext
 from shared.service.stop_flag import StopFlag
@@ -25,9 +25,9 @@ class PickyEngine(FakeEngine):
 
     model = ""
 
-    def load(self, weights: bytes) -> None:
+    def load(self, weights: bytes | memoryview) -> None:
         super().load(weights)
-        if not weights.startswith(self.model.encode()):
+        if not bytes(weights).startswith(self.model.encode()):
             raise WeightsMismatch("the weights do not fit")
 
 
@@ -123,6 +123,40 @@ async def test_an_unknown_model_or_missing_weights_do_not_disturb_the_next_call(
     assert (await engines.ready(good, "tiny", context, threads=1)).weights == b"tiny-0"
 
 
+async def test_damaged_weights_are_not_served_by_the_engine_that_was_made_beside_their_reading(
+    workshop: Workshop, context: CallContext
+) -> None:
+    engines = PolicyEngine(workshop.make)
+    served = await policy(context, 0, "tiny-0")
+    context.blobs._blobs[served.weights.id] = b"tiny-1"
+    for _ in range(2):
+        with pytest.raises(MissingBlob, match="damaged"):
+            await engines.ready(served, "tiny", context, threads=1)
+    assert [engine.weights for engine in workshop.made] == [None]
+    context.blobs._blobs[served.weights.id] = b"tiny-0"
+    assert (await engines.ready(served, "tiny", context, threads=1)).weights == b"tiny-0"
+
+
+async def test_the_engine_is_made_while_its_weights_are_read(workshop: Workshop, context: CallContext) -> None:
+    made, read = threading.Event(), asyncio.Event()
+
+    class Slow(MemoryBlobs):
+        async def view(self, ref: BlobRef) -> memoryview:
+            read.set()
+            await asyncio.to_thread(made.wait, 10)
+            return await super().view(ref)
+
+    def make(model: str) -> PickyEngine:
+        made.set()
+        return workshop.make(model)
+
+    context = replace(context, blobs=Slow())
+    served = await policy(context, 0, "tiny-0")
+    engine = await PolicyEngine(make).ready(served, "tiny", context, threads=1)
+    assert engine.weights == b"tiny-0"
+    assert read.is_set()
+
+
 async def test_the_old_engine_is_gone_before_the_next_is_made(workshop: Workshop, context: CallContext) -> None:
     engines = PolicyEngine(workshop.make)
     both = await policy(context, 0, "tiny-large")
@@ -140,7 +174,7 @@ async def test_a_load_that_is_cut_short_serves_no_digest(workshop: Workshop, con
     loading, go_on = threading.Event(), threading.Event()
 
     class Slow(PickyEngine):
-        def load(self, weights: bytes) -> None:
+        def load(self, weights: bytes | memoryview) -> None:
             if weights == b"tiny-1":
                 loading.set()
                 assert go_on.wait(10)

@@ -69,6 +69,25 @@ async def test_bytes_come_back_by_their_reference(kept: Kept, num_bytes: int) ->
     assert await kept.blobs.get(ref) == data
 
 
+@pytest.mark.parametrize("num_bytes", SIZES)
+async def test_a_view_is_the_callers_own(kept: Kept, num_bytes: int) -> None:
+    data = content(num_bytes)
+    ref = await kept.blobs.put("run-1", 3, "weights", data)
+    view = await kept.blobs.view(ref)
+    assert not view.readonly
+    assert view == data
+    view[:] = bytes(num_bytes)
+    assert await kept.blobs.get(ref) == data
+    assert await kept.blobs.view(ref) == data
+
+
+async def test_a_view_outlives_its_blob(kept: Kept) -> None:
+    ref = await kept.blobs.put("run-1", 0, "weights", content(100))
+    view = await kept.blobs.view(ref)
+    await kept.blobs.delete_run("run-1")
+    assert view == content(100)
+
+
 async def test_the_same_bytes_are_one_blob_and_others_are_another(kept: Kept) -> None:
     first = await kept.blobs.put("run-1", 0, "weights", b"a")
     assert await kept.blobs.put("run-1", 0, "weights", b"a") == first
@@ -83,23 +102,26 @@ async def test_the_same_bytes_are_one_blob_and_others_are_another(kept: Kept) ->
 
 
 async def test_a_blob_that_is_not_there_is_missing(kept: Kept) -> None:
-    with pytest.raises(MissingBlob, match="not in the store"):
-        await kept.blobs.get(make_ref("run-1", 0, "weights", b"a"))
+    for read in (kept.blobs.get, kept.blobs.view):
+        with pytest.raises(MissingBlob, match="not in the store"):
+            await read(make_ref("run-1", 0, "weights", b"a"))
 
 
 @pytest.mark.parametrize("damaged", [b"", b"shorter", b"a" * 100, b"long" * 100])
 async def test_damaged_bytes_are_never_returned(kept: Kept, damaged: bytes) -> None:
     ref = await kept.blobs.put("run-1", 0, "weights", b"b" * 100)
     await kept.overwrite(ref, damaged)
-    with pytest.raises(MissingBlob, match="damaged"):
-        await kept.blobs.get(ref)
+    for read in (kept.blobs.get, kept.blobs.view):
+        with pytest.raises(MissingBlob, match="damaged"):
+            await read(ref)
 
 
 async def test_a_reference_with_another_digest_or_size_is_refused(kept: Kept) -> None:
     ref = await kept.blobs.put("run-1", 0, "weights", b"a" * 10)
     for change in ({"sha256": "0" * 64}, {"num_bytes": 9}, {"num_bytes": 2**62}):
-        with pytest.raises(MissingBlob):
-            await kept.blobs.get(ref.model_copy(update=change))
+        for read in (kept.blobs.get, kept.blobs.view):
+            with pytest.raises(MissingBlob):
+                await read(ref.model_copy(update=change))
 
 
 async def test_purging_deletes_older_steps_but_not_what_is_kept(kept: Kept) -> None:
@@ -192,8 +214,9 @@ async def test_a_forged_reference_finds_nothing(kept: Kept, tmp_path: Path) -> N
     (tmp_path / "blobs" / "run").mkdir(parents=True)
     (tmp_path / "blobs" / "run" / "folder").mkdir()
     for id in ("run/folder", "run/folder/x", "run/a..b", "run/000000/w-0/deeper"):
-        with pytest.raises(MissingBlob):
-            await kept.blobs.get(BlobRef(id=id, num_bytes=1, sha256="0" * 64))
+        for read in (kept.blobs.get, kept.blobs.view):
+            with pytest.raises(MissingBlob):
+                await read(BlobRef(id=id, num_bytes=1, sha256="0" * 64))
 
 
 @pytest.mark.parametrize("run", ["..", ".", "", "/", "a/../..", "RUN", "run/000000"])
