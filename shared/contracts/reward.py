@@ -7,7 +7,7 @@ from pydantic import Field
 from shared.contracts.policy import BlobRef, ModelRef
 from shared.contracts.wire import Wire
 
-RuleName = Literal["exact_match", "exact_number"]
+RuleName = Literal["exact_match", "exact_number", "reasoning_gym"]
 """The built-in verifiers."""
 
 

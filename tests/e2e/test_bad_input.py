@@ -90,7 +90,7 @@ CASES = {
     "unknown rule": Bad(
         changes={"reward.rule": "exact_mach", "reward.custom_reward_function.path": None},
         field="reward.rule",
-        reason="it should be 'exact_match' or 'exact_number', got 'exact_mach'",
+        reason="it should be 'exact_match', 'exact_number' or 'reasoning_gym', got 'exact_mach'",
         suggestion="a built-in verifier",
     ),
     "no context left": Bad(

@@ -5,11 +5,13 @@ from difflib import get_close_matches
 from functions.reward.rules.base import Rule
 from functions.reward.rules.exact_match import exact_match
 from functions.reward.rules.exact_number import exact_number
+from functions.reward.rules.reasoning_gym import reasoning_gym
 from shared.contracts.errors import InvalidInput
 
 RULES: dict[str, Rule] = {
     "exact_match": exact_match,
     "exact_number": exact_number,
+    "reasoning_gym": reasoning_gym,
 }
 
 
