@@ -22,6 +22,8 @@ from shared.service.settings import FunctionSettings, SettingsInvalid
 HANDLERS: dict[Stage, tuple[str, str]] = {
     Stage.ROLLOUT: ("functions.rollout.app", "RolloutHandler"),
     Stage.REWARD: ("functions.reward.app", "RewardHandler"),
+    Stage.REFERENCE: ("functions.reference.app", "ReferenceHandler"),
+    Stage.CRITIC: ("functions.critic.app", "CriticHandler"),
     Stage.LEARNER: ("functions.learner.app", "LearnerHandler"),
 }
 """Where each stage lives. Imported only when it is served: the reward image holds no torch."""

@@ -65,7 +65,7 @@ def plain_logits(model: PreTrainedModel, rows: Sequence[SequenceRow]) -> Tensor:
 
 def completion_logprobs(logits_of: TrainedLogits, rows: Sequence[SequenceRow], temperature: float) -> Tensor:
     """Logprobs of the rows' trained tokens under the full softmax at `temperature`. [B, T]"""
-    return _logprobs(logits_of(rows), rows, temperature)
+    return scatter_trained(trained_token_logprobs(logits_of(rows), rows, temperature), rows)
 
 
 def logprobs_and_entropy(
@@ -74,15 +74,17 @@ def logprobs_and_entropy(
     """Both from one forward pass; the entropy has a gradient only on demand."""
     logits = logits_of(rows)
     entropies = entropy(logits if entropy_gradient else logits.detach(), temperature)
-    return CompletionLogprobs(logprobs=_logprobs(logits, rows, temperature), entropy=_scatter(entropies, rows))
+    logprobs = trained_token_logprobs(logits, rows, temperature)
+    return CompletionLogprobs(logprobs=scatter_trained(logprobs, rows), entropy=scatter_trained(entropies, rows))
 
 
-def _logprobs(logits: Tensor, rows: Sequence[SequenceRow], temperature: float) -> Tensor:
+def trained_token_logprobs(logits: Tensor, rows: Sequence[SequenceRow], temperature: float) -> Tensor:
+    """Of the logits `[M, V]` of the rows' trained tokens, those tokens' logprobs. [M]"""
     token_ids = _index([row.completion_token_ids[row.loss_mask] for row in rows]).to(logits.device)
-    return _scatter(token_logprobs(logits, token_ids, temperature), rows)
+    return token_logprobs(logits, token_ids, temperature)
 
 
-def _scatter(trained_values: Tensor, rows: Sequence[SequenceRow]) -> Tensor:
+def scatter_trained(trained_values: Tensor, rows: Sequence[SequenceRow]) -> Tensor:
     """`[M]` to its places in `[B, T]`, 0 elsewhere."""
     loss_mask = pad_to_batch([row.loss_mask for row in rows]).to(trained_values.device)
     return torch.zeros(loss_mask.shape, device=loss_mask.device).masked_scatter(loss_mask, trained_values)

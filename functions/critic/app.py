@@ -1,0 +1,128 @@
+"""The critic stage: COMPLETIONS → VALUES, and RETURNS → CRITIC VERSION k+1."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from functions.critic.batch import read_value_rows
+from functions.critic.config import CriticConfig
+from functions.critic.update import ValueUpdateResult, update_values
+from functions.critic.value_model import initial_value_model, new_value_model
+from shared.codec.token_values import encode_token_values
+from shared.contracts.call import StageCall
+from shared.contracts.completion import SampleId
+from shared.contracts.critic import CriticInit, CriticInputs, CriticOutputs, ValuesInputs, ValueUpdateInputs
+from shared.contracts.errors import InvalidInput
+from shared.contracts.policy import PolicyRef
+from shared.contracts.stage import Stage
+from shared.modeling.threads import use_threads
+from shared.modeling.weights import state_dict_to_blob
+from shared.service.handler import CallContext, Outcome
+from shared.service.model_paths import checked_model
+from shared.service.settings import FunctionSettings
+from shared.training.model_in_training import ModelInTraining
+from shared.training.rows import SequenceRow
+from shared.training.scoring import score_trained_tokens
+from shared.training.stored_rows import read_completions, read_prompts, sequence_row
+
+
+class CriticHandler:
+    """Publishes version 0, says values, and makes version k+1 from version k and the returns of its values."""
+
+    stage: ClassVar[Stage] = Stage.CRITIC
+    exclusive: ClassVar[bool] = True
+    inputs = CriticInputs
+    outputs = CriticOutputs
+
+    def __init__(self, settings: FunctionSettings) -> None:
+        self._settings = settings
+        self._trained = ModelInTraining(new_value_model, name="critic")
+
+    async def handle(self, call: StageCall[CriticInputs], context: CallContext) -> Outcome[CriticOutputs]:
+        """Run the call's operation. Raises ``InvalidInput``, ``MissingBlob``, ``UpdateFailed``."""
+        match call.inputs.operation:
+            case CriticInit() as inputs:
+                return await self._publish_initial(call, inputs, context)
+            case ValuesInputs() as inputs:
+                return await self._values(call, inputs, _critic_of(call), context)
+            case ValueUpdateInputs() as inputs:
+                return await self._update(call, inputs, _critic_of(call), context)
+
+    async def _publish_initial(
+        self, call: StageCall[CriticInputs], inputs: CriticInit, context: CallContext
+    ) -> Outcome[CriticOutputs]:
+        path = checked_model(inputs.model, self._settings)
+
+        def load() -> bytes:
+            use_threads(call.threads)
+            return state_dict_to_blob(initial_value_model(path))
+
+        with context.watch.measure("load"):
+            weights = await context.compute(load)
+        with context.watch.measure("store"):
+            ref = await context.blobs.put(call.key.run, call.key.step, "critic", weights)
+        return Outcome(outputs=CriticOutputs(critic=PolicyRef(version=0, model=inputs.model, weights=ref)))
+
+    async def _values(
+        self, call: StageCall[CriticInputs], inputs: ValuesInputs, critic: PolicyRef, context: CallContext
+    ) -> Outcome[CriticOutputs]:
+        path = checked_model(critic.model, self._settings)
+        with context.watch.measure("load"):
+            prompts = await read_prompts(inputs.prompts, inputs.row_uids, context)
+            completions = await read_completions(call.key.batch, inputs.row_uids, inputs.num_samples, context)
+        rows = [sequence_row(prompts[id.row_uid], completion) for id, completion in completions.items()]
+        model = await self._trained.frozen(critic, path, context, threads=call.threads)
+
+        def compute() -> dict[SampleId, NDArray[np.float32]]:
+            use_threads(call.threads)
+            return score_trained_tokens(model, rows, _first_output, max_token_len=inputs.max_token_len)
+
+        with context.watch.measure("compute"):
+            values = await context.compute(compute)
+        context.stop.raise_if_set()
+        with context.watch.measure("store"):
+            blob = encode_token_values({"values": values})
+            ref = await context.blobs.put(call.key.run, call.key.step, f"{call.key.purpose}-values", blob)
+        return Outcome(outputs=CriticOutputs(values=ref), policy_version=critic.version, weights_digest=critic.digest)
+
+    async def _update(
+        self, call: StageCall[CriticInputs], inputs: ValueUpdateInputs, critic: PolicyRef, context: CallContext
+    ) -> Outcome[CriticOutputs]:
+        path = checked_model(critic.model, self._settings)
+        with context.watch.measure("load"):
+            rows = await read_value_rows(call.key.batch, inputs, context)
+        config = CriticConfig.from_contract(inputs.optim, inputs.update)
+        trained = await self._trained.take(critic, path, inputs.state, config, context, threads=call.threads)
+
+        def compute() -> ValueUpdateResult:
+            use_threads(call.threads)
+            return update_values(trained.model, trained.optimizer, rows, config, step=call.key.step)
+
+        with context.watch.measure("compute"):
+            result = await context.compute(compute)
+        context.stop.raise_if_set()
+        made, state = await self._trained.publish(
+            trained, critic.version + 1, critic.model, call.key.run, call.key.step + 1, context
+        )
+        return Outcome(
+            outputs=CriticOutputs(critic=made, state=state, num_updates=result.num_updates),
+            metrics=result.metrics,
+            policy_version=critic.version,
+            weights_digest=critic.digest,
+        )
+
+    async def close(self) -> None:
+        """Nothing is held that the process's end does not free."""
+
+
+def _critic_of(call: StageCall[CriticInputs]) -> PolicyRef:
+    if call.policy is None:
+        raise InvalidInput("policy: the critic's own version is needed")
+    return call.policy
+
+
+def _first_output(outputs: Tensor, rows: Sequence[SequenceRow]) -> Tensor:
+    return outputs[:, 0]

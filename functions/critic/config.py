@@ -1,0 +1,38 @@
+"""The parameters of a value update, as one value."""
+
+from dataclasses import dataclass
+
+from shared.contracts.critic import ValueUpdateConfig
+from shared.contracts.learner import LossAggregation, OptimConfig
+from shared.training.optimizer_config import OptimizerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticConfig(OptimizerConfig):
+    """From returns to an optimizer step. Raises InvalidTrainingConfig."""
+
+    cliprange_value: float | None = 0.5
+    loss_agg_mode: LossAggregation = "token-mean"
+    ppo_epochs: int = 1
+    ppo_mini_batch_size: int = 0
+    max_token_len: int = 16384
+
+    @classmethod
+    def from_contract(cls, optim: OptimConfig, update: ValueUpdateConfig) -> "CriticConfig":
+        """The config that a call carries."""
+        return cls(
+            lr=optim.lr,
+            lr_schedule=optim.lr_scheduler_type,
+            warmup_steps=optim.lr_warmup_steps,
+            total_steps=optim.total_steps,
+            min_lr_ratio=optim.min_lr_ratio,
+            betas=optim.betas,
+            eps=optim.eps,
+            weight_decay=optim.weight_decay,
+            max_grad_norm=optim.grad_clip,
+            cliprange_value=update.cliprange_value,
+            loss_agg_mode=update.loss_agg_mode,
+            ppo_epochs=update.ppo_epochs,
+            ppo_mini_batch_size=update.ppo_mini_batch_size,
+            max_token_len=update.max_token_len,
+        )

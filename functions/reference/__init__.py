@@ -1,0 +1,1 @@
+"""COMPLETIONS → REFERENCE LOGPROBS: what the frozen policy thinks of the sampled tokens."""

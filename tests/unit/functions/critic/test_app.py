@@ -1,0 +1,172 @@
+"""The critic stage: version 0, values, and the next version."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from functions.critic.app import CriticHandler
+from shared.codec.token_values import TokenValues, decode_token_values, encode_token_values
+from shared.contracts.batch import BatchPart
+from shared.contracts.completion import Completion, SampleId
+from shared.contracts.critic import (
+    CriticInit,
+    CriticInputs,
+    CriticOutputs,
+    ValuesInputs,
+    ValueUpdateConfig,
+    ValueUpdateInputs,
+)
+from shared.contracts.errors import InvalidInput, MissingBlob
+from shared.contracts.learner import OptimConfig
+from shared.contracts.policy import BlobRef, PolicyRef
+from shared.contracts.stage import Purpose, Stage
+from tests.unit.shared.training.stage_world import NUM_SAMPLES, ROWS, StageWorld, by_id, stage_world
+
+
+class CriticWorld:
+    """A critic, a batch, and the operations on them."""
+
+    def __init__(self, world: StageWorld, prompts: BlobRef, completions: list[Completion]) -> None:
+        self.world = world
+        self.handler = CriticHandler(world.settings)
+        self.prompts = prompts
+        self.completions = by_id(completions)
+
+    async def init(self) -> PolicyRef:
+        """Version 0."""
+        outputs = await self._call(CriticInit(model=self.world.model), None, purpose=Purpose.INIT)
+        assert outputs.critic is not None
+        return outputs.critic
+
+    async def values(self, critic: PolicyRef) -> BlobRef:
+        """Values of the whole batch."""
+        inputs = ValuesInputs(prompts=self.prompts, row_uids=ROWS, num_samples=NUM_SAMPLES)
+        outputs = await self._call(inputs, critic)
+        assert outputs.values is not None
+        return outputs.values
+
+    async def read(self, ref: BlobRef) -> TokenValues:
+        """Stored values."""
+        return decode_token_values(await self.world.context.blobs.get(ref), ["values"])["values"]
+
+    async def update(
+        self,
+        critic: PolicyRef,
+        state: BlobRef | None,
+        returns: dict[SampleId, np.ndarray],
+        *,
+        step: int = 0,
+        **update: Any,
+    ) -> CriticOutputs:
+        """One value update towards the returns."""
+        inputs = ValueUpdateInputs(
+            parts=(BatchPart(prompts=self.prompts, row_uids=ROWS, values=(await self.values(critic),)),),
+            num_samples=NUM_SAMPLES,
+            returns=await self.world.put("returns", encode_token_values({"returns": returns})),
+            state=state,
+            optim=OptimConfig(lr=1e-2, total_steps=10, weight_decay=0.0),
+            update=ValueUpdateConfig(**{"cliprange_value": None, **update}),
+        )
+        return await self._call(inputs, critic)
+
+    def constant(self, value: float) -> dict[SampleId, np.ndarray]:
+        """The same return at every token."""
+        return {id: np.full(len(done.token_ids), value, np.float32) for id, done in self.completions.items()}
+
+    async def _call(
+        self, operation: Any, policy: PolicyRef | None, *, purpose: Purpose = Purpose.TRAIN
+    ) -> CriticOutputs:
+        outcome = await self.world.call(self.handler, CriticInputs(operation=operation), policy, purpose=purpose)
+        outputs: CriticOutputs = outcome.outputs
+        return outputs
+
+
+@pytest.fixture
+async def critic(tmp_path: Path) -> AsyncIterator[CriticWorld]:
+    async with stage_world(tmp_path, Stage.CRITIC) as world:
+        yield CriticWorld(world, *await world.store_batch())
+
+
+async def test_version_0_says_0_of_every_token(critic: CriticWorld) -> None:
+    version = await critic.init()
+    assert version.version == 0
+    values = await critic.read(await critic.values(version))
+    assert {id: len(numbers) for id, numbers in values.items()} == {
+        id: len(done.token_ids) for id, done in critic.completions.items()
+    }
+    assert all((numbers == 0).all() for numbers in values.values())
+
+
+async def test_updates_move_the_values_to_the_returns(critic: CriticWorld) -> None:
+    version, state = await critic.init(), None
+    for step in range(25):
+        outputs = await critic.update(version, state, critic.constant(0.7), step=step)
+        assert outputs.critic is not None
+        assert outputs.critic.version == version.version + 1
+        version, state = outputs.critic, outputs.state
+    values = await critic.read(await critic.values(version))
+    for id, numbers in values.items():
+        assert numbers[critic.completions[id].loss_mask] == pytest.approx(0.7, abs=0.1)
+        assert (numbers[~critic.completions[id].loss_mask] == 0).all()
+
+
+async def test_a_cold_critic_goes_on_bit_for_bit_where_a_warm_one_would(critic: CriticWorld) -> None:
+    first = await critic.update(await critic.init(), None, critic.constant(0.7))
+    assert first.critic is not None
+    warm = await critic.update(first.critic, first.state, critic.constant(-0.2), step=1)
+    critic.handler = CriticHandler(critic.world.settings)
+    cold = await critic.update(first.critic, first.state, critic.constant(-0.2), step=1)
+    assert cold.critic == warm.critic
+    assert cold.state == warm.state
+
+
+@pytest.mark.parametrize("max_token_len", [8, 16, 1000])
+async def test_how_the_batch_is_cut_changes_nothing(critic: CriticWorld, max_token_len: int) -> None:
+    version = await critic.init()
+    first = (await critic.update(version, None, critic.constant(0.7))).critic
+    assert first is not None
+    returns = {
+        id: np.linspace(-1, 1, len(done.token_ids)).astype(np.float32) for id, done in critic.completions.items()
+    }
+    whole = (await critic.update(first, None, returns)).critic
+    cut = (await critic.update(first, None, returns, max_token_len=max_token_len)).critic
+    assert whole is not None
+    assert cut is not None
+    expected, actual = await critic.read(await critic.values(whole)), await critic.read(await critic.values(cut))
+    for id, numbers in expected.items():
+        np.testing.assert_allclose(actual[id], numbers, atol=2e-4)
+
+
+async def test_a_row_whose_group_was_left_out_is_not_trained_on(critic: CriticWorld) -> None:
+    version = await critic.init()
+    returns = {id: numbers for id, numbers in critic.constant(0.7).items() if id.row_uid == ROWS[0]}
+    outputs = await critic.update(version, None, returns)
+    assert outputs.num_updates == 1
+
+
+async def test_returns_of_other_rows_and_missing_ones_are_refused(critic: CriticWorld) -> None:
+    version = await critic.init()
+    with pytest.raises(InvalidInput, match="returns"):
+        await critic.update(version, None, {SampleId("train-9.e0", 0): np.zeros(2, np.float32)})
+    returns = critic.constant(0.7)
+    del returns[SampleId(ROWS[0], 1)]
+    with pytest.raises(MissingBlob, match=f"{ROWS[0]}:1"):
+        await critic.update(version, None, returns)
+    not_finite = critic.constant(0.7) | {SampleId(ROWS[0], 0): np.full(2, np.nan, np.float32)}
+    with pytest.raises(InvalidInput, match="not finite"):
+        await critic.update(version, None, not_finite)
+
+
+async def test_a_call_without_a_version_is_refused(critic: CriticWorld) -> None:
+    inputs = ValuesInputs(prompts=critic.prompts, row_uids=ROWS, num_samples=NUM_SAMPLES)
+    with pytest.raises(InvalidInput, match="policy"):
+        await critic.world.call(critic.handler, CriticInputs(operation=inputs), None)
+
+
+async def test_values_do_not_know_the_sampling_temperature(critic: CriticWorld) -> None:
+    """There is no field for it: the wire cannot carry one."""
+    assert "temperature" not in ValuesInputs.model_fields
+    assert "temperature" not in ValueUpdateInputs.model_fields | ValueUpdateConfig.model_fields
