@@ -1,12 +1,12 @@
 """Kept-alive connections to one HTTP server: a replica, or the proxy itself."""
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import h11
-
-from controller.platforms.local.http_stream import READ_BYTES, BrokenStream, HttpStream
+from controller.platforms.local.http_message import request_bytes
+from controller.platforms.local.http_stream import HttpStream
 
 _MAX_IDLE_S = 1.0
 """A connection idle for longer is not used again: servers close theirs after some seconds (uvicorn: 5), and a
@@ -28,53 +28,56 @@ class HttpOrigin:
     def __init__(self, host: str, port: int) -> None:
         self._host = host
         self._port = port
-        self._idle: list[tuple[float, HttpStream]] = []
+        self._idle: deque[tuple[float, HttpStream]] = deque()
+        """With the time since when, the longest first."""
 
     async def connect(self) -> HttpStream:
         """A connection at rest. Raises ``OSError`` where nobody listens."""
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        self._close_idle(loop.time() - _MAX_IDLE_S)
         while self._idle:
-            idle_since, stream = self._idle.pop()
-            if stream.is_open and now - idle_since < _MAX_IDLE_S:
+            _, stream = self._idle.pop()
+            if stream.is_open and stream.is_silent:
                 return stream
-            stream.close()
-        reader, writer = await asyncio.open_connection(self._host, self._port, limit=READ_BYTES)
-        return HttpStream(h11.CLIENT, reader, writer)
+            stream.abort()
+        _, stream = await loop.create_connection(HttpStream, self._host, self._port)
+        return stream
 
     def give_back(self, stream: HttpStream) -> None:
         """Keep a connection whose message is complete; cut any other, which tells the other side to stop."""
-        if stream.next_message():
-            self._idle.append((asyncio.get_running_loop().time(), stream))
+        now = asyncio.get_running_loop().time()
+        self._close_idle(now - _MAX_IDLE_S)
+        if stream.is_at_rest:
+            self._idle.append((now, stream))
         else:
             stream.abort()
 
     async def fetch(self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b"") -> HttpAnswer:
         """One exchange with whole bodies. ``headers`` has the host.
 
-        Raises ``OSError`` where nobody listens and ``BrokenStream`` where the answer is not complete.
+        Raises ``OSError`` where nobody listens, ``BrokenStream`` where the answer is not complete and ``ValueError``
+        where a line break in what is sent would make another request of it.
         """
-        framing = {"content-length": str(len(body))} if body else {}
-        head = h11.Request(method=method, target=target, headers=list({**headers, **framing}.items()))
+        fields = {**headers, **({"content-length": str(len(body))} if body else {})}
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
+        head = request_bytes(method.encode(), target.encode(), encoded)
+        if head.count(b"\n") != len(fields) + 2:
+            raise ValueError("a header or the target has a line break in it")
         stream = await self.connect()
         try:
-            await stream.send(head, *([h11.Data(data=body)] if body else []), h11.EndOfMessage())
-            response = await receive_response(stream)
-            content = b"".join([piece async for piece in stream.body()])
+            stream.write(head + body, last=True)
+            response = await stream.receive_response(method.encode())
+            content = await stream.receive_rest()
         finally:
             self.give_back(stream)
         names = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
-        return HttpAnswer(status=response.status_code, headers=names, body=content)
+        return HttpAnswer(status=response.status, headers=names, body=content)
 
     def close(self) -> None:
         """Close the connections at rest."""
-        while self._idle:
-            _, stream = self._idle.pop()
+        self._close_idle(float("inf"))
+
+    def _close_idle(self, not_since: float) -> None:
+        while self._idle and self._idle[0][0] <= not_since:
+            _, stream = self._idle.popleft()
             stream.close()
-
-
-async def receive_response(stream: HttpStream) -> h11.Response:
-    """The head of the answer, past any informational ones. Raises ``BrokenStream``."""
-    while not isinstance(event := await stream.receive(), h11.Response):
-        if not isinstance(event, h11.InformationalResponse):
-            raise BrokenStream(stream, "the connection ended before an answer")
-    return event

@@ -1,35 +1,30 @@
 """The front door of all functions: HTTP/1.1 on one port, routed by host, passed on piece by piece.
 
-It stands for Knative's ingress, activator and queue-proxy together: waits for a replica's slot, counts both timeouts
+It stands for Knative's ingress, activator and queue-proxy together: waits for a replica's slot, counts the timeouts
 from the arrival, answers 404, 502, 503 and 504 in the function's place, and lets go of the slot and of the replica's
 connection as soon as the caller is gone.
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
-
-import h11
+from typing import Any, Protocol
 
 from controller.platforms.local.activator import QueueFull, TurnedAway
-from controller.platforms.local.http_origin import receive_response
-from controller.platforms.local.http_stream import READ_BYTES, BrokenStream, HttpStream, relay
+from controller.platforms.local.http_message import RequestHead
+from controller.platforms.local.http_stream import BrokenStream, HttpStream
+from controller.platforms.local.proxy_answers import answer_broken, answer_instead, discard_body
+from controller.platforms.local.proxy_deadlines import Deadlines
+from controller.platforms.local.proxy_exchange import pass_on
+from controller.platforms.local.proxy_headers import addressed, answer_to_probe, host_is_clear
 
 logger = logging.getLogger(__name__)
 
-_HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"expect"))
-"""Headers about one connection, which another must not carry (RFC 9110, 7.6.1). h11 keeps the framing."""
-
-_DISCARD_BYTES = 262144
-_DISCARD_S = 0.5
-
 
 class Routed(Protocol):
-    """What a request can be routed to."""
+    """What a request can be routed to. It may have an ``idle_timeout_s`` too: see ``Deadlines``."""
 
     @property
     def timeout_s(self) -> float:
@@ -64,14 +59,16 @@ class Proxy:
     def __init__(self, route: Callable[[str, bytes], Route | None]) -> None:
         """``route``: host header and target to a function, None where there is none."""
         self._route = route
-        self._connections: set[asyncio.Task[None]] = set()
+        self._callers: set[_Caller] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 takes any free one. Returns the port. Raises ``PortInUse``."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: _ClientProtocol(self._begin), host, port)
+            self._server = await loop.create_server(
+                lambda: _Caller(self._serve, self._callers), host, port, backlog=_BACKLOG
+            )
         except OSError as error:
             raise PortInUse(
                 f"cannot listen on {host}:{port} ({error.strerror}); choose another port or end what listens there"
@@ -84,145 +81,102 @@ class Proxy:
         if self._server is None:
             return
         self._server.close()
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        callers = list(self._callers)
+        for caller in callers:
+            caller.serving.cancel()
+            caller.abort()
+        await asyncio.gather(*(caller.serving for caller in callers), return_exceptions=True)
         await self._server.wait_closed()
 
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._serve(HttpStream(h11.SERVER, reader, writer)))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
-        return task
-
-    async def _serve(self, client: HttpStream) -> None:
+    async def _serve(self, caller: HttpStream) -> None:
         """All requests of one connection. It is cancelled when the caller goes."""
         try:
-            while isinstance(request := await client.receive(), h11.Request):
-                await self._answer(client, request)
-                if not client.next_message():
+            while (request := await caller.receive_request()) is not None:
+                await self._answer(caller, request)
+                if not (await discard_body(caller) and caller.is_at_rest):
                     break
         except BrokenStream as error:
-            await _answer_broken(client, error)
+            await answer_broken(caller, error)
         except asyncio.CancelledError:
-            client.abort()
+            caller.abort()
             raise
         except Exception:
             logger.exception("a connection to the proxy failed")
-            client.abort()
+            caller.abort()
         finally:
-            client.close()
+            caller.close()
 
-    async def _answer(self, client: HttpStream, request: h11.Request) -> None:
-        host = next((value for name, value in request.headers if name == b"host"), b"").decode("latin-1")
-        route = self._route(host, request.target)
+    async def _answer(self, caller: HttpStream, request: RequestHead) -> None:
+        if not host_is_clear(request):
+            raise BrokenStream(caller, "there must be one Host header")
+        host, target = addressed(request)
+        name = host.decode("latin-1")
+        route = self._route(name, target)
         if route is None:
-            await _answer_instead(client, request, 404, f"no function for host {host!r} and this path")
+            await answer_instead(caller, request.method, 404, f"no function for host {name!r} and this path")
             return
-        function = route.function
-        arrival = asyncio.get_running_loop().time()
-        start_timeout_s = min(function.timeout_s, function.response_start_timeout_s or function.timeout_s)
+        probed = answer_to_probe(request.headers)
+        if probed is not None:
+            await answer_instead(caller, request.method, *probed)
+            return
         try:
-            async with asyncio.timeout_at(arrival + start_timeout_s) as limit, function.admit() as replica:
-                await _pass_on(client, request, route.target, replica, limit, arrival + function.timeout_s)
+            await _admit_and_pass_on(caller, request, host, route)
         except QueueFull:
-            await _answer_instead(client, request, 503, "pending request queue full")
+            await answer_instead(caller, request.method, 503, "pending request queue full")
         except TurnedAway:
-            await _answer_instead(client, request, 503, "the function was released while the request waited")
+            await answer_instead(caller, request.method, 503, "the function was released while the request waited")
         except TimeoutError:
-            await _answer_instead(client, request, 504, "activator request timeout")
+            await answer_instead(caller, request.method, 504, "activator request timeout")
         except BrokenStream as error:
-            if error.stream is client:
+            if error.stream is caller:
                 raise
-            await _answer_instead(client, request, 502, f"the replica failed: {error}")
+            await answer_instead(caller, request.method, 502, f"the replica failed: {error}")
 
 
-async def _pass_on(
-    client: HttpStream,
-    request: h11.Request,
-    target: bytes,
-    replica: HttpStream,
-    limit: asyncio.Timeout,
-    end: float,
-) -> None:
-    """The request to the replica and its answer back. ``limit`` moves to ``end`` when the answer begins.
-
-    Raises ``BrokenStream`` with the side that broke off.
-    """
-    head = h11.Request(method=request.method, target=target, headers=_end_to_end(request.headers))
-    try:
-        await relay(head, client, replica)
-    except BrokenStream as error:
-        if error.stream is client:
-            raise
-        # The replica may have answered early and stopped reading: its answer, or its lack, decides.
-    response = await receive_response(replica)
-    limit.reschedule(end)
-    answer = h11.Response(
-        status_code=response.status_code, headers=_end_to_end(response.headers), reason=response.reason
+async def _admit_and_pass_on(caller: HttpStream, request: RequestHead, host: bytes, route: Route) -> None:
+    """Wait for a replica and let it answer. Raises as ``Routed.admit`` and ``pass_on`` do, and ``TimeoutError``."""
+    function, clock = route.function, asyncio.get_running_loop().time
+    deadlines = Deadlines(
+        arrival=clock(),
+        timeout_s=function.timeout_s,
+        response_start_timeout_s=function.response_start_timeout_s,
+        idle_timeout_s=getattr(function, "idle_timeout_s", 0.0),
     )
-    await relay(answer, replica, client)
+    async with asyncio.timeout_at(deadlines.for_first_byte) as limit, function.admit() as replica:
+
+        def answer_moved() -> None:
+            deadline = deadlines.for_next_byte(clock())
+            if limit.when() != deadline:
+                limit.reschedule(deadline)
+
+        await pass_on(caller, request, host, route.target, replica, answer_moved)
 
 
-def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [(name, value) for name, value in headers if name not in _HOP_BY_HOP]
+_BACKLOG = 1024
+"""Connections that may wait to be accepted: hundreds of callers may come in the same moment."""
 
 
-async def _answer_instead(client: HttpStream, request: h11.Request, status: int, text: str) -> None:
-    """Answer in the function's place; where an answer has begun already, only cutting it shows that it is not whole."""
-    if client.http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-        client.abort()
-        return
-    body = f"{text}\n".encode()
-    headers = [("content-type", "text/plain; charset=utf-8"), ("content-length", str(len(body)))]
-    if not await _discard_body(client):
-        headers.append(("connection", "close"))
-    pieces = [] if request.method == b"HEAD" else [h11.Data(data=body)]
-    await client.send(h11.Response(status_code=status, headers=headers), *pieces, h11.EndOfMessage())
-
-
-async def _answer_broken(client: HttpStream, error: BrokenStream) -> None:
-    """A request that is no HTTP gets 400; an answer that broke off in the middle is cut here too."""
-    if error.stream is client and client.is_open and client.http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-        body = f"{error}\n".encode()
-        headers = [("content-length", str(len(body))), ("connection", "close")]
-        with contextlib.suppress(BrokenStream):
-            await client.send(h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage())
-    else:
-        client.abort()
-
-
-async def _discard_body(client: HttpStream) -> bool:
-    """Read what is left of a request, within reason: closing on unread bytes would take the answer along."""
-    if client.http.they_are_waiting_for_100_continue:
-        return False
-    num_bytes = 0
-    try:
-        async with asyncio.timeout(_DISCARD_S):
-            while client.http.their_state is h11.SEND_BODY and num_bytes < _DISCARD_BYTES:
-                piece = await client.receive()
-                num_bytes += len(piece.data) if isinstance(piece, h11.Data) else 0
-    except TimeoutError:
-        return False
-    return client.http.their_state is h11.DONE
-
-
-class _ClientProtocol(asyncio.StreamReaderProtocol):
-    """A stream whose task ends with the connection, also while it waits for something else.
+class _Caller(HttpStream):
+    """A caller's connection, served by a task that ends with it, also while it waits for something else.
 
     A caller that closes its sending side counts as gone, as with Go's server.
     """
 
-    def __init__(self, begin: Callable[[asyncio.StreamReader, asyncio.StreamWriter], asyncio.Task[None]]) -> None:
-        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self._serving = begin(reader, writer)
+    def __init__(self, serve: Callable[[HttpStream], Coroutine[Any, Any, None]], callers: "set[_Caller]") -> None:
+        super().__init__()
+        self._serve = serve
+        self._callers = callers
 
-        super().__init__(asyncio.StreamReader(limit=READ_BYTES), connected)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._callers.add(self)
+        self.serving = asyncio.get_running_loop().create_task(self._serve(self))
 
     def eof_received(self) -> bool | None:
-        self._serving.cancel()
+        self.serving.cancel()
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._serving.cancel()
+        self.serving.cancel()
+        self._callers.discard(self)
         super().connection_lost(exc)

@@ -1,111 +1,14 @@
-"""The proxy between real sockets: a caller that writes bytes, and a replica that answers them."""
+"""The proxy between real sockets: routing, errors, timeouts, and callers who go."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import suppress
 
 import pytest
 
-from controller.platforms.local.activator import Activator, QueueFull, TurnedAway
-from controller.platforms.local.http_origin import HttpOrigin
-from controller.platforms.local.http_stream import HttpStream
-from controller.platforms.local.proxy import PortInUse, Proxy, Route
+from controller.platforms.local.activator import QueueFull, TurnedAway
+from controller.platforms.local.proxy import PortInUse, Proxy
+from tests.unit.controller.platforms.local.proxy_stand import GET, HELLO, answering, silent, stand
 from tests.unit.controller.platforms.local.waiting import until
-
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter, bytes], Awaitable[None]]
-GET = b"GET /x?a=1 HTTP/1.1\r\nHost: rollout\r\n\r\n"
-
-
-@dataclass
-class FakeFunction:
-    """A function with one replica."""
-
-    origin: HttpOrigin
-    timeout_s: float = 5.0
-    response_start_timeout_s: float = 0.0
-    error: Exception | None = None
-    slots: Activator[HttpOrigin] = field(default_factory=lambda: Activator(container_concurrency=1, queue_limit=9))
-
-    @asynccontextmanager
-    async def admit(self) -> AsyncIterator[HttpStream]:
-        if self.error is not None:
-            raise self.error
-        origin = await self.slots.acquire()
-        stream = await origin.connect()
-        try:
-            yield stream
-        finally:
-            origin.give_back(stream)
-            self.slots.release(origin)
-
-
-@dataclass
-class Stand:
-    """A proxy before one function, and the requests that its replica has seen."""
-
-    port: int
-    function: FakeFunction
-    heads: list[bytes]
-
-    async def call(self, request: bytes) -> bytes:
-        """Send bytes on a connection of their own and read until the proxy ends it."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        try:
-            writer.write(request.replace(b"Host:", b"Connection: close\r\nHost:", 1))
-            return await reader.read()
-        finally:
-            writer.close()
-
-
-@asynccontextmanager
-async def stand(handler: Handler, **options: Any) -> AsyncIterator[Stand]:
-    """A stand whose replica answers with the handler."""
-    heads: list[bytes] = []
-    tasks: list[asyncio.Future[None]] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                heads.append(head)
-                await handler(reader, writer, head)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    replica = await asyncio.start_server(lambda r, w: tasks.append(asyncio.ensure_future(serve(r, w))), "127.0.0.1", 0)
-    origin = HttpOrigin("127.0.0.1", replica.sockets[0].getsockname()[1])
-    function = FakeFunction(origin, **options)
-    function.slots.add(origin)
-    proxy = Proxy(lambda host, target: Route(function=function, target=target) if host == "rollout" else None)
-    port = await proxy.start("127.0.0.1", 0)
-    try:
-        yield Stand(port, function, heads)
-    finally:
-        await proxy.stop()
-        origin.close()
-        replica.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def answering(answer: bytes) -> Handler:
-    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
-        writer.write(answer)
-
-    return handler
-
-
-HELLO = answering(b"HTTP/1.1 201 Made\r\nX-A: b\r\nContent-Length: 5\r\n\r\nhello")
-
-
-async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
-    await reader.read()
 
 
 async def test_request_and_answer_pass_unchanged() -> None:
@@ -119,8 +22,9 @@ async def test_request_and_answer_pass_unchanged() -> None:
         assert body == b"hello"
         sent = proxied.heads[0].split(b"\r\n")
         assert sent[0] == b"PUT /x?a=1 HTTP/1.1"
-        headers = sorted(line.lower() for line in sent[1:] if line)
-        assert headers == [b"content-length: 0", b"host: rollout", b"x-mine: 1"]
+        headers = {line.lower().partition(b":")[0] for line in sent[1:] if line}
+        added = {b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"forwarded", b"x-request-id"}
+        assert headers == {b"content-length", b"host", b"x-mine"} | added
 
 
 async def test_bodies_of_any_size_and_framing() -> None:
@@ -259,12 +163,12 @@ async def test_an_answer_that_breaks_off_is_cut_for_the_caller_too() -> None:
 async def test_504_when_no_answer_begins_in_time(limit: dict[str, float]) -> None:
     async with stand(silent, **limit) as proxied:
         assert (await proxied.call(GET)).startswith(b"HTTP/1.1 504")
-        assert proxied.function.slots.num_in_flight == 0
+        assert proxied.function.num_in_flight == 0
 
 
 async def test_the_wait_for_a_slot_counts() -> None:
     async with stand(HELLO, timeout_s=0.05) as proxied:
-        proxied.function.slots.remove(proxied.function.origin)
+        await proxied.function.slot.acquire()
         answer = await proxied.call(b"POST / HTTP/1.1\r\nHost: rollout\r\nContent-Length: 2\r\n\r\n{}")
         assert answer.startswith(b"HTTP/1.1 504")
         assert proxied.heads == []
@@ -295,21 +199,21 @@ async def test_a_caller_who_goes_frees_the_slot_and_the_replica_learns_of_it() -
         _, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
         writer.write(GET)
         await until(lambda: bool(proxied.heads))
-        assert proxied.function.slots.num_in_flight == 1
+        assert proxied.function.num_in_flight == 1
         writer.close()
         await until(left.is_set)
-        assert proxied.function.slots.num_in_flight == 0
+        assert proxied.function.num_in_flight == 0
 
 
 async def test_a_caller_who_goes_leaves_the_queue() -> None:
     async with stand(HELLO, timeout_s=600.0) as proxied:
-        slots = proxied.function.slots
-        slots.remove(proxied.function.origin)
+        function = proxied.function
+        await function.slot.acquire()
         _, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
         writer.write(GET)
-        await until(lambda: slots.num_queued == 1)
+        await until(lambda: function.num_queued == 1)
         writer.close()
-        await until(lambda: slots.num_queued == 0)
+        await until(lambda: function.num_queued == 0)
         assert proxied.heads == []
 
 
