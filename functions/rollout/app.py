@@ -1,13 +1,16 @@
 """The rollout stage: PROMPTS → COMPLETIONS with their logprobs."""
 
+from functools import lru_cache
 from typing import ClassVar
 
 from functions.rollout.policy_engine import PolicyEngine
+from functions.rollout.turns.turn_loop import TurnLoop
 from functions.rollout.worker import RolloutWorker
 from shared.contracts.call import StageCall
 from shared.contracts.errors import InvalidInput, StageError
-from shared.contracts.rollout import RolloutInputs, RolloutOutputs
+from shared.contracts.rollout import MultiTurn, RolloutInputs, RolloutOutputs
 from shared.contracts.stage import Stage
+from shared.modeling.tokenizer import Tokenizer
 from shared.service.handler import CallContext, Outcome
 from shared.service.model_paths import checked_model
 from shared.service.prompts import read_prompts
@@ -34,7 +37,8 @@ class RolloutHandler:
         prompts = {prompt.row_uid: prompt for prompt in await read_prompts(call.inputs.prompts, context)}
         engine = await self._policy_engine.ready(call.policy, model, context, threads=call.threads)
         try:
-            return await RolloutWorker(call, call.policy, prompts, engine, context).run()
+            turn_loop = await self._turn_loop(call.inputs.multi_turn, model, context)
+            return await RolloutWorker(call, call.policy, prompts, engine, context, turn_loop).run()
         except StageError:
             raise
         except BaseException:
@@ -42,5 +46,16 @@ class RolloutHandler:
             self._policy_engine.forget()
             raise
 
+    async def _turn_loop(self, multi_turn: MultiTurn | None, model: str, context: CallContext) -> TurnLoop | None:
+        if multi_turn is None:
+            return None
+        return TurnLoop.of(multi_turn, await context.compute(load_tokenizer, model))
+
     async def close(self) -> None:
         """Nothing is held that the process's end does not free."""
+
+
+@lru_cache(maxsize=1)
+def load_tokenizer(model: str) -> Tokenizer:
+    """The model's tokenizer, kept for the next call."""
+    return Tokenizer.load(model)

@@ -5,7 +5,7 @@ runs, and may abort at any time; an aborted sequence goes on elsewhere, from its
 An engine is used from one thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,18 +13,33 @@ from shared.contracts.completion import FinishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedTokens:
+    """What a sequence has after its prompt: sampled tokens and, between its turns, inserted ones. [T] each."""
+
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    """Of each sampled token under the full softmax at the sampling temperature: neither top-p, top-k nor `min_tokens`
+    changes them, so they are what the learner computes. At temperature 0: under the untempered softmax. 0 where a
+    token was inserted."""
+    processed_logprobs: tuple[float, ...] = ()
+    """Of each sampled token under the distribution that it was drawn from: after temperature, `min_tokens`, top-k and
+    top-p, normalised. Without the last three, `logprobs` bit for bit. At temperature 0 the token is certain: 0. 0 also
+    where a token was inserted."""
+    loss_mask: tuple[bool, ...] = ()
+    """True where the token was sampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceRequest:
-    """One completion to sample. `generated_*` are non-empty when it is resumed."""
+    """One completion to sample."""
 
     row_uid: str
     sample: int
     prompt_token_ids: tuple[int, ...]
     seed: int
     """From `shared.modeling.randomness.address_seed`."""
-    generated_token_ids: tuple[int, ...] = ()
-    """Tokens that an earlier engine sampled; they count against `max_tokens` and keep their positions."""
-    generated_logprobs: tuple[float, ...] = ()
-    """Their logprobs, one per token."""
+    generated: GeneratedTokens = GeneratedTokens()
+    """What an earlier engine made of it; these tokens count against `max_tokens` and keep their positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,34 +52,36 @@ class SamplingParams:
     top_k: int = 0
     """0 keeps all tokens."""
     min_tokens: int = 0
-    """No EOS is sampled before this many tokens."""
+    """No EOS is sampled before this many tokens, and no stop string ends a turn before."""
     max_tokens: int
+    """Of a whole completion: inserted tokens count."""
     eos_token_ids: tuple[int, ...]
-    """Any of these ends a completion and is its last token. Empty: every completion has `max_tokens`."""
+    """Any of these ends a turn and is its last token. Empty: only stop strings end one before `max_tokens`."""
+    stop: tuple[str, ...] = ()
+    """Any of these strings ends a turn once its text has it, however tokens cut it; the token that completes it is the
+    turn's last. Special tokens are spelled out in that text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialSequence:
-    """A sequence that was aborted; its tokens are what a request's `generated_*` take."""
+class PartialSequence(GeneratedTokens):
+    """A sequence that was aborted; a request takes it as what was `generated`."""
 
     row_uid: str
     sample: int
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedSequence:
-    """A complete completion."""
+class FinishedSequence(GeneratedTokens):
+    """A complete completion. The EOS that ended it is included, because it is trained."""
 
     row_uid: str
     sample: int
-    token_ids: tuple[int, ...]
-    """The EOS that ended it is included, because it is trained."""
-    logprobs: tuple[float, ...]
-    """Of each token under the full softmax at the sampling temperature: neither top-p, top-k nor `min_tokens`
-    changes them, so they are what the learner computes. At temperature 0: under the untempered softmax."""
     finish_reason: FinishReason
+
+
+NextTurn = Callable[[GeneratedTokens, str | None], tuple[int, ...]]
+"""What follows a turn that has just ended: (the sequence so far, the stop string that ended the turn; None for an EOS)
+→ the tokens to insert before the next turn, or none if the sequence is finished."""
 
 
 class Engine(Protocol):
@@ -75,7 +92,7 @@ class Engine(Protocol):
         """Sequences added and neither finished nor aborted."""
         ...
 
-    def load(self, weights: bytes) -> None:
+    def load(self, weights: bytes | memoryview) -> None:
         """Takes the weights of another policy version from a blob.
 
         Raises WeightsMismatch when the blob does not fit, and RuntimeError while sequences run: their prefix was
@@ -83,16 +100,25 @@ class Engine(Protocol):
         """
         ...
 
-    def add(self, requests: Sequence[SequenceRequest], params: SamplingParams) -> None:
+    def add(
+        self, requests: Sequence[SequenceRequest], params: SamplingParams, next_turn: NextTurn | None = None
+    ) -> None:
         """Starts sequences beside those that run; equal prompts are computed once.
 
+        With `next_turn`, a sequence whose turn ends goes on after the tokens that it inserts, unless these and one
+        token more exceed `max_tokens`: then they are left out and the finish reason is "length". The function is pure.
+
         Raises InvalidInput, with nothing added, for an empty prompt, a token id outside the vocabulary, a sequence
-        that would not fit the context, or a resumed one that is already complete.
+        that would not fit the context, a resumed one that is already complete, or stop strings where there is no
+        tokenizer.
         """
         ...
 
     def step(self) -> list[FinishedSequence]:
-        """Samples one token for every running sequence; returns those that this ended."""
+        """Samples one token for every running sequence; returns those that this ended.
+
+        Raises InvalidInput when `next_turn` gives a token id outside the vocabulary.
+        """
         ...
 
     def abort(self) -> list[PartialSequence]:

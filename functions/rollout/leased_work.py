@@ -7,8 +7,8 @@ import time
 from collections import deque
 from collections.abc import Collection, Mapping
 
-from functions.rollout.engine import SequenceRequest
-from shared.codec.completions import DamagedCompletion, Partial, decode_partial
+from functions.rollout.engine import GeneratedTokens, SequenceRequest
+from shared.codec.completions import DamagedCompletion, decode_partial
 from shared.contracts.call import StageCall
 from shared.contracts.completion import SampleId
 from shared.contracts.errors import InvalidInput, PoisonedItem, StoreRefused, StoreUnavailable
@@ -86,7 +86,7 @@ class LeasedWork:
         now = time.time()
         for request in taken:
             self.started_at[SampleId(request.row_uid, request.sample)] = now
-            self.num_resumed += bool(request.generated_token_ids)
+            self.num_resumed += bool(request.generated.token_ids)
         return taken
 
     async def note_committed(self, ids: Collection[SampleId]) -> None:
@@ -123,23 +123,27 @@ class LeasedWork:
         seed = address_seed(
             self._call.inputs.run_seed, self._batch.purpose, self._batch.step, self._batch.round, id.row_uid, id.sample
         )
-        saved = _saved_tokens(id, partial)
         return SequenceRequest(
             row_uid=id.row_uid,
             sample=id.sample,
             prompt_token_ids=prompt.token_ids,
             seed=seed,
-            generated_token_ids=tuple(saved.token_ids.tolist()) if saved else (),
-            generated_logprobs=tuple(saved.rollout_logprobs.tolist()) if saved else (),
+            generated=_saved_tokens(id, partial),
         )
 
 
-def _saved_tokens(id: SampleId, partial: bytes | None) -> Partial | None:
+def _saved_tokens(id: SampleId, partial: bytes | None) -> GeneratedTokens:
     if partial is None:
-        return None
+        return GeneratedTokens()
     try:
-        return decode_partial(partial)
+        saved = decode_partial(partial)
     except DamagedCompletion as error:
         # Sampled again from its address, the completion is the same.
         log.warning("the saved part of %s is left out: %s", id, error)
-        return None
+        return GeneratedTokens()
+    return GeneratedTokens(
+        token_ids=tuple(saved.token_ids.tolist()),
+        logprobs=tuple(saved.rollout_logprobs.tolist()),
+        processed_logprobs=tuple(saved.processed_logprobs.tolist()),
+        loss_mask=tuple(saved.loss_mask.tolist()),
+    )

@@ -15,10 +15,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from functions.rollout.commits import CommitQueue
-from functions.rollout.engine import Engine, FinishedSequence, SamplingParams, SequenceRequest
+from functions.rollout.engine import Engine, FinishedSequence, PartialSequence, SamplingParams, SequenceRequest
 from functions.rollout.leased_work import LeasedWork
 from functions.rollout.mailbox import Mail, watch_mail
-from shared.codec.completions import encode_completion, encode_partial
+from functions.rollout.turns.spans import turn_starts
+from functions.rollout.turns.turn_loop import TurnLoop
+from shared.codec.completions import Partial, encode_completion, encode_partial
 from shared.contracts.call import StageCall
 from shared.contracts.completion import Completion, SampleId
 from shared.contracts.errors import Cancelled, StoreUnavailable
@@ -50,7 +52,9 @@ class RolloutWorker:
         prompts: Mapping[str, Prompt],
         engine: Engine,
         context: CallContext,
+        turn_loop: TurnLoop | None = None,
     ) -> None:
+        """``turn_loop`` answers the turns of a call with several."""
         self._call = call
         self._policy = policy
         self._prompts = prompts
@@ -58,13 +62,14 @@ class RolloutWorker:
         self._context = context
         self._work = context.store.work
         self._batch = call.key.batch
-        self._params = sampling_params(call.inputs.sampling)
+        self._turn_loop = turn_loop
+        self._params = sampling_params(call.inputs.sampling, turn_loop.stop if turn_loop else ())
         self._worthwhile_room = worthwhile_room(call.inputs.num_samples, call.inputs.max_num_sequences)
         self._mail = StopFlag()
         self._leased = LeasedWork(call, prompts, context)
         self._commits = CommitQueue(self._commit)
         self._look_again_at = 0.0
-        self._num_completions = self._num_tokens = 0
+        self._num_completions = self._num_tokens = self._num_turns = self._num_tool_errors = 0
 
     async def run(self) -> Outcome[RolloutOutputs]:
         """Work until nothing is left, or until the deadline or a message ends it.
@@ -92,6 +97,10 @@ class RolloutWorker:
             outputs=RolloutOutputs(
                 num_completions=self._num_completions,
                 num_tokens=self._num_tokens,
+                num_turns=self._num_turns,
+                # Only what is answered has a turn after it.
+                num_tool_calls=self._num_turns - self._num_completions,
+                num_tool_errors=self._num_tool_errors,
                 num_resumed=self._leased.num_resumed,
             ),
             status="done" if finished or self._mail.is_set() else "continue",
@@ -145,7 +154,7 @@ class RolloutWorker:
 
     def _add(self, requests: Sequence[SequenceRequest]) -> None:
         use_threads(self._call.threads)
-        self._engine.add(requests, self._params)
+        self._engine.add(requests, self._params, self._turn_loop.next_turn if self._turn_loop else None)
 
     def _burst(self, fills_room: bool) -> list[FinishedSequence]:
         """Decode for a while, on the compute thread: less long if there is room that can be filled, or an interrupt."""
@@ -169,6 +178,9 @@ class RolloutWorker:
         )
         self._num_completions += len(completions)
         self._num_tokens += sum(len(completion.token_ids) for completion in completions)
+        self._num_turns += sum(len(completion.segments) for completion in completions)
+        if self._turn_loop:
+            self._num_tool_errors += sum(self._turn_loop.num_errors(sequence) for sequence in finished)
         await self._leased.note_committed({completion.id for completion in completions})
 
     def _completion(self, sequence: FinishedSequence) -> Completion:
@@ -178,8 +190,9 @@ class RolloutWorker:
             prompt_num_tokens=len(self._prompts[sequence.row_uid].token_ids),
             token_ids=np.asarray(sequence.token_ids, dtype=np.int32),
             rollout_logprobs=np.asarray(sequence.logprobs, dtype=np.float32),
-            loss_mask=np.ones(len(sequence.token_ids), dtype=np.bool_),
-            segments=(0,),
+            processed_logprobs=np.asarray(sequence.processed_logprobs, dtype=np.float32),
+            loss_mask=np.asarray(sequence.loss_mask, dtype=np.bool_),
+            segments=turn_starts(sequence.loss_mask),
             finish_reason=sequence.finish_reason,
             policy_version=self._policy.version,
             weights_digest=self._policy.digest,
@@ -195,7 +208,7 @@ class RolloutWorker:
             self._batch,
             fence=self._call.fence,
             partials={
-                SampleId(partial.row_uid, partial.sample): encode_partial(partial.token_ids, partial.logprobs)
+                SampleId(partial.row_uid, partial.sample): encode_partial(_saved(partial))
                 for partial in partials
                 if partial.token_ids
             },
@@ -217,8 +230,17 @@ class RolloutWorker:
             log.warning("a failed call of %s left something behind", self._call.key, exc_info=True)
 
 
-def sampling_params(sampling: Sampling) -> SamplingParams:
-    """How the engine draws tokens."""
+def _saved(partial: PartialSequence) -> Partial:
+    return Partial(
+        token_ids=np.asarray(partial.token_ids, dtype=np.int32),
+        rollout_logprobs=np.asarray(partial.logprobs, dtype=np.float32),
+        processed_logprobs=np.asarray(partial.processed_logprobs, dtype=np.float32),
+        loss_mask=np.asarray(partial.loss_mask, dtype=np.bool_),
+    )
+
+
+def sampling_params(sampling: Sampling, turn_stop: tuple[str, ...] = ()) -> SamplingParams:
+    """How the engine draws tokens; ``turn_stop`` ends turns beside what the call itself stops at."""
     return SamplingParams(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
@@ -226,6 +248,7 @@ def sampling_params(sampling: Sampling) -> SamplingParams:
         min_tokens=sampling.min_tokens,
         max_tokens=sampling.max_tokens,
         eos_token_ids=() if sampling.ignore_eos else sampling.eos_token_ids,
+        stop=tuple(dict.fromkeys((*sampling.stop, *turn_stop))),
     )
 
 

@@ -4,7 +4,7 @@ One entry, since safetensors writes several in any order: equal completions are 
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from shared.contracts.wire import Wire
 HEADER_LENGTH_BYTES = 8
 METADATA = "__metadata__"
 FACTS = "completion"
+TENSORS = {"token_ids": "i4", "rollout_logprobs": "f4", "processed_logprobs": "f4", "loss_mask": "b1"}
 NOT_OURS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading a header that is somebody else's JSON may raise."""
 
@@ -58,11 +59,7 @@ def encode_completion(completion: Completion) -> bytes:
         ended_at=completion.ended_at,
     )
     return save(
-        {
-            "token_ids": np.ascontiguousarray(completion.token_ids, dtype=np.int32),
-            "rollout_logprobs": np.ascontiguousarray(completion.rollout_logprobs, dtype=np.float32),
-            "loss_mask": np.ascontiguousarray(completion.loss_mask, dtype=np.bool_),
-        },
+        {name: np.ascontiguousarray(getattr(completion, name), dtype=dtype) for name, dtype in TENSORS.items()},
         metadata={FACTS: facts.model_dump_json()},
     )
 
@@ -71,12 +68,13 @@ def decode_completion(data: bytes) -> Completion:
     """Inverse of ``encode_completion``. Raises ``DamagedCompletion``."""
     with _damaged("completion"):
         facts = _Facts.model_validate_json(_metadata(data)[FACTS])
-        token_ids, rollout_logprobs, loss_mask = _vectors(data, token_ids="i4", rollout_logprobs="f4", loss_mask="b1")
+        token_ids, rollout_logprobs, processed_logprobs, loss_mask = _vectors(data, **TENSORS)
         return Completion(
             id=SampleId(facts.row_uid, facts.sample),
             prompt_num_tokens=facts.prompt_num_tokens,
             token_ids=token_ids,
             rollout_logprobs=rollout_logprobs,
+            processed_logprobs=processed_logprobs,
             loss_mask=loss_mask,
             segments=facts.segments,
             finish_reason=facts.finish_reason,
@@ -88,28 +86,25 @@ def decode_completion(data: bytes) -> Completion:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Partial:
-    """The tokens of an unfinished completion, and their logprobs. [T], [T]"""
+    """The tokens of an unfinished completion: the fields of ``Completion`` that hold one entry for each. [T] each"""
 
     token_ids: NDArray[np.int32]
     rollout_logprobs: NDArray[np.float32]
+    processed_logprobs: NDArray[np.float32]
+    loss_mask: NDArray[np.bool_]
 
 
-def encode_partial(token_ids: Sequence[int], rollout_logprobs: Sequence[float]) -> bytes:
+def encode_partial(partial: Partial) -> bytes:
     """An unfinished completion as bytes."""
-    return save(
-        {
-            "token_ids": np.asarray(token_ids, dtype=np.int32),
-            "rollout_logprobs": np.asarray(rollout_logprobs, dtype=np.float32),
-        }
-    )
+    return save({name: np.ascontiguousarray(getattr(partial, name), dtype=dtype) for name, dtype in TENSORS.items()})
 
 
 def decode_partial(data: bytes) -> Partial:
     """Inverse of ``encode_partial``. Raises ``DamagedCompletion``."""
     with _damaged("unfinished completion"):
-        return Partial(*_vectors(data, token_ids="i4", rollout_logprobs="f4"))
+        return Partial(**dict(zip(TENSORS, _vectors(data, **TENSORS), strict=True)))
 
 
 @contextmanager

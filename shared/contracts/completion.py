@@ -31,7 +31,7 @@ class Completion:
     """One sampled completion. T counts all tokens after the prompt: sampled ones and, with tools, inserted ones.
 
     ``loss_mask`` is True where the token was sampled by the policy and is to be trained. ``segments`` holds the
-    start of each turn within the T tokens (``(0,)`` for a single turn).
+    start of each of the policy's turns within the T tokens (``(0,)`` for a single turn); a turn's answer follows it.
     """
 
     id: SampleId
@@ -39,7 +39,11 @@ class Completion:
     token_ids: NDArray[np.int32]
     """[T]"""
     rollout_logprobs: NDArray[np.float32]
-    """[T] log-probability under the full softmax at the sampling temperature; 0 where ``loss_mask`` is False."""
+    """[T] log-probability under the full softmax at the sampling temperature; 0 where ``loss_mask`` is False.
+    Ratios are taken of these."""
+    processed_logprobs: NDArray[np.float32]
+    """[T] log-probability with which the token was really drawn: after temperature, top-k and top-p, normalised; 0
+    where ``loss_mask`` is False."""
     loss_mask: NDArray[np.bool_]
     """[T]"""
     segments: tuple[int, ...]

@@ -116,6 +116,7 @@ class Batch:
             prompt_num_tokens=len(self.texts[id.row_uid]),
             token_ids=token_ids,
             rollout_logprobs=np.zeros(len(token_ids), dtype=np.float32),
+            processed_logprobs=np.zeros(len(token_ids), dtype=np.float32),
             loss_mask=np.ones(len(token_ids), dtype=np.bool_),
             segments=(0,),
             finish_reason="stop",

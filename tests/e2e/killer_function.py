@@ -11,7 +11,7 @@ from pathlib import Path
 import functions.main
 from functions.rollout import leased_work
 from functions.rollout.app import RolloutHandler
-from functions.rollout.engine import SamplingParams, SequenceRequest
+from functions.rollout.engine import NextTurn, SamplingParams, SequenceRequest
 from functions.rollout.policy_engine import PolicyEngine
 from functions.rollout.torch_engine.engine import TorchEngine
 from shared.contracts.stage import Stage
@@ -25,14 +25,16 @@ ROW, MENDED, DEATHS = "KILLER_ROW", "KILLER_MENDED", "KILLER_DEATHS"
 class KillerEngine(TorchEngine):
     """Ends its process instead of starting a sequence of the deadly row."""
 
-    def add(self, requests: Sequence[SequenceRequest], params: SamplingParams) -> None:
+    def add(
+        self, requests: Sequence[SequenceRequest], params: SamplingParams, next_turn: NextTurn | None = None
+    ) -> None:
         """See ``Engine``."""
         deadly = any(request.row_uid == os.environ[ROW] for request in requests)
         if deadly and not Path(os.environ[MENDED]).exists():
             with Path(os.environ[DEATHS]).open("a") as deaths:
                 deaths.write(f"{sorted({request.row_uid for request in requests})}\n")
             os._exit(1)
-        super().add(requests, params)
+        super().add(requests, params, next_turn)
 
 
 class KillerRollout(RolloutHandler):

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from controller.platforms.simulated.clock import virtual_now
-from shared.codec.completions import decode_partial, encode_completion, encode_partial
+from shared.codec.completions import Partial, decode_partial, encode_completion, encode_partial
 from shared.contracts.call import StageCall
 from shared.contracts.completion import Completion, SampleId
 from shared.contracts.errors import PoisonedItem, StoreUnavailable
@@ -148,7 +148,15 @@ class _Worker:
         partials = {}
         for id in ids:
             tokens = self._tokens(id)[: done.get(id, 0) + num_new]
-            partials[id] = encode_partial(tokens, [-0.5] * len(tokens))
+            logprobs = np.full(len(tokens), -0.5, dtype=np.float32)
+            partials[id] = encode_partial(
+                Partial(
+                    token_ids=np.asarray(tokens, dtype=np.int32),
+                    rollout_logprobs=logprobs,
+                    processed_logprobs=logprobs,
+                    loss_mask=np.ones(len(tokens), dtype=np.bool_),
+                )
+            )
         await self._work.save_partials(self._batch, fence=self._call.fence, partials=partials)
 
     async def _compute(self, duration_s: float) -> None:
@@ -162,6 +170,7 @@ class _Worker:
             prompt_num_tokens=len(self._prompts[id.row_uid].token_ids),
             token_ids=np.asarray(tokens, dtype=np.int32),
             rollout_logprobs=np.full(len(tokens), -0.5, dtype=np.float32),
+            processed_logprobs=np.full(len(tokens), -0.5, dtype=np.float32),
             loss_mask=np.ones(len(tokens), dtype=np.bool_),
             segments=(0,),
             finish_reason="stop",

@@ -1,4 +1,5 @@
-"""Attention of new tokens over the cache. Two kinds of pass: whole prefixes, or one token for every row.
+"""Attention of new tokens over the cache. Three kinds of pass: whole prefixes, some tokens more for some rows, or one
+token for every row.
 
 Both forward passes (llama.py, generic.py) call `attend` once per layer.
 
@@ -51,6 +52,44 @@ class PrefillAttention:
         mask = None if window is None or window >= length else _band(length, window, queries.device)
         output = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
+        )
+        return output.transpose(1, 2).reshape(-1, output.shape[1] * output.shape[3])
+
+
+class ExtendAttention:
+    """Some more tokens for N running rows, padded on the right to P tokens, after the slots that are filled.
+
+    `positions` `[N, P]` are the slots of the tokens; the first `lengths` `[N]` of a row are real. Padding repeats the
+    position of the row's last real token and is not stored.
+    """
+
+    def __init__(self, cache: KVCache, rows: Tensor, positions: Tensor, lengths: Tensor) -> None:
+        self._cache = cache
+        self._rows = rows
+        self._positions = positions
+        self._is_real = torch.arange(positions.shape[1], device=positions.device) < lengths[:, None]
+        self._stored_rows = rows[:, None].expand_as(positions)[self._is_real]
+        self._stored_slots = positions[self._is_real]
+        self._num_slots = int(positions.max()) + 1
+
+    def attend(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        """See `Attention`."""
+        real = self._is_real.flatten()
+        self._cache.write_tokens(layer, self._stored_rows, self._stored_slots, keys[real], values[real])
+        slots = torch.arange(self._num_slots, device=queries.device)
+        positions = self._positions[:, None, :, None]
+        visible = slots <= positions
+        if window is not None:
+            visible &= slots > positions - window
+        output = F.scaled_dot_product_attention(
+            queries.unflatten(0, self._positions.shape).transpose(1, 2),
+            self._cache.keys[layer][self._rows, :, : self._num_slots],
+            self._cache.values[layer][self._rows, :, : self._num_slots],
+            attn_mask=visible,
+            scale=scale,
+            enable_gqa=True,
         )
         return output.transpose(1, 2).reshape(-1, output.shape[1] * output.shape[3])
 

@@ -6,13 +6,24 @@ one and makes that pending.
 Shapes: B = rows, C = the largest `max_tokens`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from functions.rollout.engine import FinishedSequence, PartialSequence, SamplingParams, SequenceRequest
+from functions.rollout.engine import (
+    FinishedSequence,
+    NextTurn,
+    PartialSequence,
+    SamplingParams,
+    SequenceRequest,
+)
+from functions.rollout.torch_engine.prefill import Extension
+from functions.rollout.torch_engine.stop_strings import StopSearch
+from functions.rollout.turns.spans import last_turn
+from shared.contracts.completion import FinishReason
 
 Rows = Tensor | slice
 """An index into the rows: some of them, or all."""
@@ -20,12 +31,16 @@ Rows = Tensor | slice
 
 @dataclass(slots=True, kw_only=True)
 class _State:
-    """Per-row tensors; all are `[B]` but the first two."""
+    """Per-row tensors; all are `[B]` but the first four, which are `[B, C]`."""
 
     token_ids: Tensor
-    """[B, C] int64, what has been generated, then zeros."""
+    """int64, what has been generated, then zeros."""
     logprobs: Tensor
-    """[B, C] float32"""
+    """float32"""
+    processed_logprobs: Tensor
+    """float32"""
+    loss_mask: Tensor
+    """bool, False where a token was inserted, else True."""
     num_generated: Tensor
     limits: Tensor
     """`max_tokens`"""
@@ -38,6 +53,17 @@ class _State:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+@dataclass(slots=True, kw_only=True)
+class _Row:
+    """What belongs to a row besides tensors."""
+
+    request: SequenceRequest
+    params: SamplingParams
+    next_turn: NextTurn | None
+    search: StopSearch | None
+    """For stop strings, if there are any, in the text of the turn."""
+
+
 class Batch:
     """Rows come in at the end; where one leaves, the last one takes its place."""
 
@@ -46,65 +72,100 @@ class Batch:
         self.clear()
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self._rows)
 
     def clear(self) -> None:
         """Forgets all rows."""
-        self._requests: list[SequenceRequest] = []
-        self._params: list[SamplingParams] = []
+        self._rows: list[_Row] = []
         self._groups: list[tuple[SamplingParams, Rows]] = []
+        self._has_searches = False
         self.state = self._build([], 0)
         self.max_slots = 0
 
-    def add(self, requests: Sequence[SequenceRequest], params: SamplingParams) -> None:
-        """Appends one row per request."""
+    def add(
+        self,
+        requests: Sequence[SequenceRequest],
+        params: SamplingParams,
+        next_turn: NextTurn | None,
+        new_search: Callable[[], StopSearch] | None,
+    ) -> None:
+        """Appends one row per request; `new_search` makes what finds its stop strings, if there are any."""
         new = self._build(requests, params.max_tokens)
         width = max(self.state.token_ids.shape[1], new.token_ids.shape[1])
         for state in (self.state, new):
             missing = width - state.token_ids.shape[1]
-            state.token_ids = torch.nn.functional.pad(state.token_ids, (0, missing))
-            state.logprobs = torch.nn.functional.pad(state.logprobs, (0, missing))
+            for name in ("token_ids", "logprobs", "processed_logprobs"):
+                setattr(state, name, torch.nn.functional.pad(getattr(state, name), (0, missing)))
+            state.loss_mask = torch.nn.functional.pad(state.loss_mask, (0, missing), value=True)
         added = new.tensors()
         self.state = _State(**{name: torch.cat((old, added[name])) for name, old in self.state.tensors().items()})
-        self._requests += requests
-        self._params += [params] * len(requests)
+        for request in requests:
+            search = new_search() if new_search else None
+            if search:
+                search.follow(last_turn(request.generated))
+            self._rows.append(_Row(request=request, params=params, next_turn=next_turn, search=search))
         self._regroup()
 
-    def record(self, token_ids: Tensor, logprobs: Tensor) -> None:
-        """Appends one sampled token `[B]` to every row."""
+    def record(self, token_ids: Tensor, logprobs: Tensor, processed_logprobs: Tensor) -> None:
+        """Appends one sampled token to every row, all `[B]`."""
         state = self.state
         rows = torch.arange(len(self), device=self._device)
         state.token_ids[rows, state.num_generated] = token_ids
         state.logprobs[rows, state.num_generated] = logprobs
+        state.processed_logprobs[rows, state.num_generated] = processed_logprobs
         state.num_generated += 1
         state.positions += 1
         state.pending = token_ids
+
+    def completed_stops(self) -> dict[int, str]:
+        """The rows whose pending token completes a stop string, and which one."""
+        if not self._has_searches:
+            return {}
+        completed = {}
+        counts = self.state.num_generated.tolist()
+        for index, (row, token_id) in enumerate(zip(self._rows, self.state.pending.tolist(), strict=True)):
+            found = row.search.add(token_id) if row.search else None
+            if found is not None and counts[index] > row.params.min_tokens:
+                completed[index] = found
+        return completed
+
+    def insertion(self, row: int, stop: str | None) -> tuple[int, ...]:
+        """What its `next_turn` inserts into a row whose turn has ended; nothing if the row is finished."""
+        next_turn = self._rows[row].next_turn
+        return next_turn(self.partial(row), stop) if next_turn else ()
+
+    def fits(self, row: int, num_tokens: int) -> bool:
+        """Whether so many tokens can be inserted and another one sampled after them."""
+        return int(self.state.num_generated[row]) + num_tokens < int(self.state.limits[row])
+
+    def insert(self, insertions: Mapping[int, tuple[int, ...]]) -> list[Extension]:
+        """Appends tokens that nobody sampled, at least one per row. Returns what the cache then lacks."""
+        state, extensions = self.state, []
+        for row, token_ids in insertions.items():
+            generated, position = int(state.num_generated[row]), int(state.positions[row])
+            new = slice(generated, generated + len(token_ids))
+            state.token_ids[row, new] = torch.tensor(token_ids, device=self._device)
+            state.loss_mask[row, new] = False
+            computed = (int(state.pending[row]), *token_ids[:-1])
+            extensions.append(Extension(row=row, start=position, token_ids=computed))
+            state.num_generated[row] += len(token_ids)
+            state.positions[row] += len(token_ids)
+            state.pending[row] = token_ids[-1]
+            if search := self._rows[row].search:
+                search.restart()
+        return extensions
 
     def groups(self) -> list[tuple[SamplingParams, Rows]]:
         """The rows by what they are sampled with; usually one group."""
         return self._groups
 
-    def finished(self, row: int, *, ended_by_eos: bool) -> FinishedSequence:
+    def finished(self, row: int, reason: FinishReason) -> FinishedSequence:
         """The completion of a row."""
-        reason = "stop" if ended_by_eos else "length"
-        partial = self.partial(row)
-        return FinishedSequence(
-            row_uid=partial.row_uid,
-            sample=partial.sample,
-            token_ids=partial.token_ids,
-            logprobs=partial.logprobs,
-            finish_reason=reason,
-        )
+        return FinishedSequence(**self._identified(row), finish_reason=reason)
 
     def partial(self, row: int) -> PartialSequence:
         """What a row has so far."""
-        request, length = self._requests[row], int(self.state.num_generated[row])
-        return PartialSequence(
-            row_uid=request.row_uid,
-            sample=request.sample,
-            token_ids=tuple(self.state.token_ids[row, :length].tolist()),
-            logprobs=tuple(self.state.logprobs[row, :length].tolist()),
-        )
+        return PartialSequence(**self._identified(row))
 
     def remove(self, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Takes rows out and fills the holes from the end; returns (sources, targets) of the rows that moved,
@@ -113,10 +174,9 @@ class Batch:
         removed = set(rows)
         targets = [row for row in rows if row < num_left]
         sources = [row for row in range(num_left, len(self)) if row not in removed]
-        for entries in (self._requests, self._params):
-            for source, target in zip(sources, targets, strict=True):
-                entries[target] = entries[source]
-            del entries[num_left:]
+        for source, target in zip(sources, targets, strict=True):
+            self._rows[target] = self._rows[source]
+        del self._rows[num_left:]
         moved_from = torch.tensor(sources, dtype=torch.int64, device=self._device)
         moved_to = torch.tensor(targets, dtype=torch.int64, device=self._device)
         for name, tensor in self.state.tensors().items():
@@ -125,19 +185,28 @@ class Batch:
         self._regroup()
         return moved_from, moved_to
 
+    def _identified(self, row: int) -> dict[str, Any]:
+        """The fields of a sequence: which one it is, and its tokens."""
+        request, state, length = self._rows[row].request, self.state, int(self.state.num_generated[row])
+        return {
+            "row_uid": request.row_uid,
+            "sample": request.sample,
+            "token_ids": tuple(state.token_ids[row, :length].tolist()),
+            "logprobs": tuple(state.logprobs[row, :length].tolist()),
+            "processed_logprobs": tuple(state.processed_logprobs[row, :length].tolist()),
+            "loss_mask": tuple(state.loss_mask[row, :length].tolist()),
+        }
+
     def _regroup(self) -> None:
         self.max_slots = max(
-            (
-                len(request.prompt_token_ids) + params.max_tokens
-                for request, params in zip(self._requests, self._params, strict=True)
-            ),
-            default=0,
+            (len(row.request.prompt_token_ids) + row.params.max_tokens for row in self._rows), default=0
         )
+        self._has_searches = any(row.search for row in self._rows)
         rows: dict[SamplingParams, list[int]] = {}
-        for row, params in enumerate(self._params):
-            rows.setdefault(params, []).append(row)
+        for index, row in enumerate(self._rows):
+            rows.setdefault(row.params, []).append(index)
         if len(rows) == 1:
-            self._groups = [(self._params[0], slice(None))]
+            self._groups = [(self._rows[0].params, slice(None))]
         else:
             self._groups = [(key, torch.tensor(value, device=self._device)) for key, value in rows.items()]
 
@@ -145,19 +214,25 @@ class Batch:
         def column(values: list[int]) -> Tensor:
             return torch.tensor(values, dtype=torch.int64, device=self._device)
 
-        token_ids = torch.zeros(len(requests), max_tokens, dtype=torch.int64)
-        logprobs = torch.zeros(len(requests), max_tokens)
+        shape = (len(requests), max_tokens)
+        token_ids = torch.zeros(shape, dtype=torch.int64)
+        logprobs, processed_logprobs = torch.zeros(shape), torch.zeros(shape)
+        loss_mask = torch.ones(shape, dtype=torch.bool)
         for row, request in enumerate(requests):
-            generated = len(request.generated_token_ids)
-            token_ids[row, :generated] = torch.tensor(request.generated_token_ids, dtype=torch.int64)
-            logprobs[row, :generated] = torch.tensor(request.generated_logprobs)
-        known = [request.prompt_token_ids + request.generated_token_ids for request in requests]
+            known, length = request.generated, len(request.generated.token_ids)
+            token_ids[row, :length] = torch.tensor(known.token_ids, dtype=torch.int64)
+            logprobs[row, :length] = torch.tensor(known.logprobs)
+            processed_logprobs[row, :length] = torch.tensor(known.processed_logprobs)
+            loss_mask[row, :length] = torch.tensor(known.loss_mask, dtype=torch.bool)
+        sequences = [request.prompt_token_ids + request.generated.token_ids for request in requests]
         return _State(
             token_ids=token_ids.to(self._device),
             logprobs=logprobs.to(self._device),
-            num_generated=column([len(request.generated_token_ids) for request in requests]),
+            processed_logprobs=processed_logprobs.to(self._device),
+            loss_mask=loss_mask.to(self._device),
+            num_generated=column([len(request.generated.token_ids) for request in requests]),
             limits=column([max_tokens] * len(requests)),
             seeds=column([request.seed for request in requests]),
-            pending=column([tokens[-1] for tokens in known]),
-            positions=column([len(tokens) - 1 for tokens in known]),
+            pending=column([tokens[-1] for tokens in sequences]),
+            positions=column([len(tokens) - 1 for tokens in sequences]),
         )

@@ -49,6 +49,11 @@ class KVCache:
         self.keys[layer][rows, :, :num_slots] = keys
         self.values[layer][rows, :, :num_slots] = values
 
+    def write_tokens(self, layer: int, rows: Tensor, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Stores single tokens: the i-th in slot `slots[i]` of row `rows[i]`; keys and values are `[M, K, D]`."""
+        self.keys[layer][rows, :, slots] = keys
+        self.values[layer][rows, :, slots] = values
+
     def move(self, sources: Tensor, targets: Tensor) -> None:
         """Copies rows `sources` over rows `targets`."""
         for tensor in (*self.keys, *self.values):

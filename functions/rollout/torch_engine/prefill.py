@@ -1,7 +1,10 @@
-"""Which prefixes are computed together, and for which rows: every distinct one once."""
+"""Which prefixes are computed together, and for which rows: every distinct one once. And what is appended later."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _PASS_TOKENS = 8192
 """Padded tokens of one pass; bounds the memory that a pass needs beside the cache."""
@@ -27,7 +30,7 @@ def plan_prefill(prefixes: Sequence[tuple[int, ...]], first_row: int) -> Iterato
     for row, prefix in enumerate(prefixes, first_row):
         if prefix:
             rows.setdefault(prefix, []).append(row)
-    for group in _packed(sorted(rows, key=len)):
+    for group in _packed(list(rows), len):
         targets = [(row, source) for source, prefix in enumerate(group) for row in rows[prefix]]
         yield PrefillPass(
             prefixes=tuple(group),
@@ -36,13 +39,27 @@ def plan_prefill(prefixes: Sequence[tuple[int, ...]], first_row: int) -> Iterato
         )
 
 
-def _packed(by_length: list[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
-    """Cuts prefixes, shortest first, into groups of at most `_PASS_TOKENS` padded tokens, or of one prefix."""
-    group: list[tuple[int, ...]] = []
-    for prefix in by_length:
-        if group and (len(group) + 1) * len(prefix) > _PASS_TOKENS:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """Tokens that the cache lacks of a running row; its slots before `start` are filled."""
+
+    row: int
+    start: int
+    token_ids: tuple[int, ...]
+
+
+def plan_extensions(extensions: Sequence[Extension]) -> Iterator[list[Extension]]:
+    """Which rows are extended in one forward pass."""
+    return _packed(extensions, lambda extension: len(extension.token_ids))
+
+
+def _packed(entries: Sequence[T], length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Cuts entries, shortest first, into groups of at most `_PASS_TOKENS` padded tokens, or of one entry."""
+    group: list[T] = []
+    for entry in sorted(entries, key=length):
+        if group and (len(group) + 1) * length(entry) > _PASS_TOKENS:
             yield group
             group = []
-        group.append(prefix)
+        group.append(entry)
     if group:
         yield group

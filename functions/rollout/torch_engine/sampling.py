@@ -9,11 +9,14 @@ from torch import Tensor
 from functions.rollout.engine import SamplingParams
 
 
-def sample(logits: Tensor, draws: Tensor, num_generated: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
+def sample(
+    logits: Tensor, draws: Tensor, num_generated: Tensor, params: SamplingParams
+) -> tuple[Tensor, Tensor, Tensor]:
     """One token per row by inverting the cumulative distribution at `draws` `[B]`, uniform in [0, 1).
 
-    `num_generated` `[B]` counts the tokens before this one, for `min_tokens`. Returns token ids `[B]` int64 and
-    their logprobs `[B]` float32 under the full softmax at the temperature (at 1 when it is 0).
+    `num_generated` `[B]` counts the tokens before this one, for `min_tokens`. Returns token ids `[B]` int64, their
+    logprobs `[B]` float32 under the full softmax at the temperature (at 1 when it is 0), and their processed logprobs
+    `[B]` float32 under the distribution that they were drawn from.
 
     The distribution is float64: in float32 the cumulative sum over a large vocabulary rounds rare tokens away.
     """
@@ -21,8 +24,22 @@ def sample(logits: Tensor, draws: Tensor, num_generated: Tensor, params: Samplin
     tempered = logits.double() if greedy else logits.double() / params.temperature
     full = tempered.log_softmax(-1)
     allowed = _forbid_eos(full, num_generated, params)
-    token_ids = allowed.argmax(-1) if greedy else _invert(_restrict(allowed, params), draws)
-    return token_ids, full.gather(-1, token_ids[:, None]).squeeze(-1).float()
+    if greedy:
+        token_ids = allowed.argmax(-1)
+        logprobs = _of_tokens(full, token_ids).float()
+        return token_ids, logprobs, torch.zeros_like(logprobs)
+    probs = allowed.exp()
+    kept = _restrict(probs, params)
+    token_ids = _invert(kept, draws)
+    logprobs = _of_tokens(full, token_ids).float()
+    if kept is probs and allowed is full:
+        return token_ids, logprobs, logprobs
+    return token_ids, logprobs, (_of_tokens(kept, token_ids) / kept.sum(-1)).log().float()
+
+
+def _of_tokens(values: Tensor, token_ids: Tensor) -> Tensor:
+    """`values` `[B, V]` of one token per row, `[B]`."""
+    return values.gather(-1, token_ids[:, None]).squeeze(-1)
 
 
 def _forbid_eos(log_probs: Tensor, num_generated: Tensor, params: SamplingParams) -> Tensor:
@@ -35,9 +52,8 @@ def _forbid_eos(log_probs: Tensor, num_generated: Tensor, params: SamplingParams
     return log_probs.masked_fill(too_short[:, None] & is_eos, -torch.inf).log_softmax(-1)
 
 
-def _restrict(log_probs: Tensor, params: SamplingParams) -> Tensor:
+def _restrict(probs: Tensor, params: SamplingParams) -> Tensor:
     """Probabilities `[B, V]`, unnormalised, that are 0 outside top-k and, of what that leaves, top-p."""
-    probs = log_probs.exp()
     if 0 < params.top_k < probs.shape[-1]:
         smallest = probs.topk(params.top_k, dim=-1).values[:, -1:]
         probs = probs.masked_fill(probs < smallest, 0.0)

@@ -146,6 +146,7 @@ def completion(id: SampleId, seed: int, policy: PolicyRef) -> Completion:
         prompt_num_tokens=3,
         token_ids=tokens,
         rollout_logprobs=np.full(len(tokens), -3.0, dtype=np.float32),
+        processed_logprobs=np.full(len(tokens), -3.0, dtype=np.float32),
         loss_mask=np.ones(len(tokens), dtype=np.bool_),
         segments=(0,),
         finish_reason="stop",

@@ -118,6 +118,7 @@ def completion(id: SampleId, text: str) -> Completion:
         prompt_num_tokens=1,
         token_ids=np.array([VOCABULARY[character] for character in text], dtype=np.int32),
         rollout_logprobs=np.zeros(len(text), dtype=np.float32),
+        processed_logprobs=np.zeros(len(text), dtype=np.float32),
         loss_mask=np.ones(len(text), dtype=np.bool_),
         segments=(0,),
         finish_reason="stop",

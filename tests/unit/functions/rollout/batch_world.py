@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from functions.rollout.engine import Engine
 from functions.rollout.leased_work import MAX_DELIVERIES
 from functions.rollout.worker import RolloutWorker
-from shared.codec.completions import decode_completion
+from shared.codec.completions import Partial, decode_completion, encode_partial
 from shared.contracts.call import BatchKey, CallKey, StageCall
 from shared.contracts.completion import Completion, SampleId
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
@@ -143,6 +145,18 @@ def expected_tokens(id: SampleId, length: int = 4) -> list[int]:
     """What ``FakeEngine`` samples for this completion, whoever works on it."""
     seed = address_seed(RUN_SEED, BATCH.purpose, BATCH.step, BATCH.round, id.row_uid, id.sample)
     return [token_at(seed, position, length) for position in range(length)]
+
+
+def saved_part(token_ids: Sequence[int], logprobs: Sequence[float]) -> bytes:
+    """What an earlier worker has left of a completion of one turn, drawn from the full distribution."""
+    return encode_partial(
+        Partial(
+            token_ids=np.asarray(token_ids, np.int32),
+            rollout_logprobs=np.asarray(logprobs, np.float32),
+            processed_logprobs=np.asarray(logprobs, np.float32),
+            loss_mask=np.ones(len(token_ids), np.bool_),
+        )
+    )
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

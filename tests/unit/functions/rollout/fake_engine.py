@@ -2,9 +2,16 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from functions.rollout.engine import FinishedSequence, PartialSequence, SamplingParams, SequenceRequest
+from functions.rollout.engine import (
+    FinishedSequence,
+    GeneratedTokens,
+    NextTurn,
+    PartialSequence,
+    SamplingParams,
+    SequenceRequest,
+)
 from shared.contracts.errors import InvalidInput
 
 EOS = 1
@@ -24,6 +31,15 @@ class Running:
     limit: int
     token_ids: list[int]
     logprobs: list[float]
+
+    def tokens(self) -> GeneratedTokens:
+        """What it has; what is drawn is the full distribution."""
+        return GeneratedTokens(
+            token_ids=tuple(self.token_ids),
+            logprobs=tuple(self.logprobs),
+            processed_logprobs=tuple(self.logprobs),
+            loss_mask=(True,) * len(self.token_ids),
+        )
 
 
 @dataclass
@@ -51,9 +67,11 @@ class FakeEngine:
             raise RuntimeError("sequences still run")
         self.weights = weights
 
-    def add(self, requests: Sequence[SequenceRequest], params: SamplingParams) -> None:
+    def add(
+        self, requests: Sequence[SequenceRequest], params: SamplingParams, next_turn: NextTurn | None = None
+    ) -> None:
         for request in requests:
-            if len(request.generated_token_ids) >= params.max_tokens or EOS in request.generated_token_ids:
+            if len(request.generated.token_ids) >= params.max_tokens or EOS in request.generated.token_ids:
                 raise InvalidInput(f"row {request.row_uid} sample {request.sample} is complete")
             if len(request.prompt_token_ids) > 100:
                 raise InvalidInput(f"the prompt of row {request.row_uid} is too long")
@@ -65,8 +83,8 @@ class FakeEngine:
                     request=request,
                     length=self.lengths.get((request.row_uid, request.sample), self.default_length),
                     limit=params.max_tokens,
-                    token_ids=list(request.generated_token_ids),
-                    logprobs=list(request.generated_logprobs),
+                    token_ids=list(request.generated.token_ids),
+                    logprobs=list(request.generated.logprobs),
                 )
             )
 
@@ -85,8 +103,7 @@ class FakeEngine:
             FinishedSequence(
                 row_uid=running.request.row_uid,
                 sample=running.request.sample,
-                token_ids=tuple(running.token_ids),
-                logprobs=tuple(running.logprobs),
+                **asdict(running.tokens()),
                 finish_reason="stop" if running.token_ids[-1] == EOS else "length",
             )
             for running in done
@@ -97,8 +114,7 @@ class FakeEngine:
             PartialSequence(
                 row_uid=running.request.row_uid,
                 sample=running.request.sample,
-                token_ids=tuple(running.token_ids),
-                logprobs=tuple(running.logprobs),
+                **asdict(running.tokens()),
             )
             for running in self._running
         ]

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from functions.rollout.engine import GeneratedTokens
 from functions.rollout.leased_work import LeasedWork
-from shared.codec.completions import encode_partial
 from shared.contracts.call import BatchKey
 from shared.contracts.completion import SampleId
 from shared.contracts.rollout import WorkItem
 from shared.modeling.randomness import address_seed
 from shared.store.base import WorkStore
 from shared.store.memory import memory_store
-from tests.unit.functions.rollout.batch_world import BATCH, RUN_SEED, BatchWorld
+from tests.unit.functions.rollout.batch_world import BATCH, RUN_SEED, BatchWorld, saved_part
 
 
 async def nothing() -> None:
@@ -34,7 +34,7 @@ def leased(world: BatchWorld, work: WorkStore | None = None) -> LeasedWork:
 async def test_samples_come_in_order_with_their_prompt_their_seed_and_their_saved_part(world: BatchWorld) -> None:
     await world.put()
     saved = world.ids[1]
-    await world.store.work.save_partials(BATCH, fence=0, partials={saved: encode_partial((8, 9), (-0.5, -0.25))})
+    await world.store.work.save_partials(BATCH, fence=0, partials={saved: saved_part((8, 9), (-0.5, -0.25))})
     work = leased(world)
     assert await work.lease(6)
     assert work.num_waiting == 6
@@ -44,8 +44,13 @@ async def test_samples_come_in_order_with_their_prompt_their_seed_and_their_save
     for id, request in zip(world.ids, requests, strict=False):
         assert request.prompt_token_ids == world.prompts()[id.row_uid].token_ids
         assert request.seed == address_seed(RUN_SEED, "train", 3, 0, id.row_uid, id.sample)
-        assert request.generated_token_ids == ((8, 9) if id == saved else ())
-        assert request.generated_logprobs == ((-0.5, -0.25) if id == saved else ())
+        assert request.generated == (
+            GeneratedTokens(
+                token_ids=(8, 9), logprobs=(-0.5, -0.25), processed_logprobs=(-0.5, -0.25), loss_mask=(True, True)
+            )
+            if id == saved
+            else GeneratedTokens()
+        )
     assert set(work.started_at) == set(world.ids[:6])
 
 

@@ -23,7 +23,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from functions.rollout.engine import Engine, FinishedSequence, SamplingParams, SequenceRequest
+from functions.rollout.engine import Engine, FinishedSequence, GeneratedTokens, SamplingParams, SequenceRequest
 from functions.rollout.torch_engine.engine import TorchEngine
 from functions.rollout.torch_engine.generic import TransformersDecoder
 from functions.rollout.torch_engine.llama import LlamaDecoder
@@ -110,6 +110,13 @@ def _requests(num_prompts: int = 5, group_size: int = 4, seed: int = 7) -> list[
     ]
 
 
+def _generated(token_ids: tuple[int, ...], logprobs: tuple[float, ...]) -> GeneratedTokens:
+    """One unfinished turn."""
+    return GeneratedTokens(
+        token_ids=token_ids, logprobs=logprobs, processed_logprobs=logprobs, loss_mask=(True,) * len(token_ids)
+    )
+
+
 def _drain(engine: Engine) -> list[FinishedSequence]:
     finished = []
     while engine.num_running:
@@ -129,11 +136,12 @@ def _sorted(sequences: Sequence[FinishedSequence]) -> list[FinishedSequence]:
 
 
 def _assert_same(actual: Sequence[FinishedSequence], expected: Sequence[FinishedSequence]) -> None:
-    assert [replace(sequence, logprobs=()) for sequence in actual] == [
-        replace(sequence, logprobs=()) for sequence in expected
+    assert [replace(sequence, logprobs=(), processed_logprobs=()) for sequence in actual] == [
+        replace(sequence, logprobs=(), processed_logprobs=()) for sequence in expected
     ]
     for one, other in zip(actual, expected, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+        assert one.processed_logprobs == pytest.approx(other.processed_logprobs, abs=1e-5)
 
 
 def _full_logprobs(
@@ -202,8 +210,7 @@ def test_a_resumed_sequence_goes_on_as_if_never_interrupted(num_steps: int) -> N
     resumed = [
         replace(
             request,
-            generated_token_ids=partials[request.row_uid, request.sample].token_ids,
-            generated_logprobs=partials[request.row_uid, request.sample].logprobs,
+            generated=partials[request.row_uid, request.sample],
         )
         for request in requests
         if (request.row_uid, request.sample) in partials
@@ -212,7 +219,7 @@ def test_a_resumed_sequence_goes_on_as_if_never_interrupted(num_steps: int) -> N
 
 
 def test_the_budget_counts_resumed_tokens() -> None:
-    request = replace(_requests()[0], generated_token_ids=(5,) * 20, generated_logprobs=(-1.5,) * 20)
+    request = replace(_requests()[0], generated=_generated((5,) * 20, (-1.5,) * 20))
     never_eos = replace(PARAMS, eos_token_ids=())
     (sequence,) = _generate(TorchEngine(_build()), [request], never_eos)
     assert len(sequence.token_ids) == 24
@@ -263,6 +270,14 @@ def test_logprobs_are_tempered_and_not_truncated(temperature: float) -> None:
     for request, sequence in zip(requests, _generate(TorchEngine(_build()), requests, params), strict=True):
         expected = _full_logprobs(reference, request, sequence, temperature)
         assert sequence.logprobs == pytest.approx(expected, abs=1e-5)
+
+
+def test_processed_logprobs_are_the_full_ones_where_nothing_is_restricted() -> None:
+    for sequence in _generate(TorchEngine(_build()), _requests()):
+        assert sequence.processed_logprobs == sequence.logprobs
+        assert sequence.loss_mask == (True,) * len(sequence.token_ids)
+    for sequence in _generate(TorchEngine(_build()), _requests(), replace(PARAMS, top_k=2)):
+        assert all(p > q for p, q in zip(sequence.processed_logprobs, sequence.logprobs, strict=True))
 
 
 def test_temperature_zero_is_greedy_with_untempered_logprobs() -> None:
@@ -326,9 +341,12 @@ def test_bfloat16_stays_close() -> None:
         ({"prompt_token_ids": (3, VOCAB)}, "vocabulary"),
         ({"prompt_token_ids": (3, -1)}, "vocabulary"),
         ({"prompt_token_ids": (3,) * 105}, "context of 128"),
-        ({"generated_token_ids": (3,), "generated_logprobs": ()}, "number of logprobs"),
-        ({"generated_token_ids": (3,) * 24, "generated_logprobs": (-1.0,) * 24}, "already complete"),
-        ({"generated_token_ids": (3, EOS), "generated_logprobs": (-1.0, -1.0)}, "already complete"),
+        ({"generated": _generated((VOCAB,), (-1.0,))}, "vocabulary"),
+        ({"generated": replace(_generated((3,), (-1.0,)), logprobs=())}, "number of logprobs"),
+        ({"generated": replace(_generated((3,), (-1.0,)), processed_logprobs=())}, "number of logprobs"),
+        ({"generated": replace(_generated((3,), (-1.0,)), loss_mask=())}, "its loss mask"),
+        ({"generated": _generated((3,) * 24, (-1.0,) * 24)}, "already complete"),
+        ({"generated": _generated((3, EOS), (-1.0, -1.0))}, "already complete"),
     ],
 )
 def test_bad_requests_are_refused_and_nothing_is_added(change: dict, message: str) -> None:

@@ -8,12 +8,11 @@ import pytest
 
 from functions.rollout import worker as worker_module
 from functions.rollout.mailbox import Mail
-from shared.codec.completions import encode_partial
 from shared.contracts.errors import (
     Cancelled,
 )
 from shared.service.stop_flag import StopFlag
-from tests.unit.functions.rollout.batch_world import BATCH, BatchWorld, expected_tokens
+from tests.unit.functions.rollout.batch_world import BATCH, BatchWorld, expected_tokens, saved_part
 from tests.unit.functions.rollout.fake_engine import FakeEngine
 from tests.unit.functions.rollout.long_rollouts import LONG, SHORT, after_steps, long_engine
 
@@ -105,7 +104,7 @@ async def test_a_damaged_part_is_sampled_again(world: BatchWorld, caplog: pytest
     await world.put()
     good, damaged = world.ids[:2]
     tokens = expected_tokens(good)[:2]
-    partials = {good: encode_partial(tokens, [token / -128 for token in tokens]), damaged: b"not a part"}
+    partials = {good: saved_part(tokens, [token / -128 for token in tokens]), damaged: b"not a part"}
     await world.store.work.save_partials(BATCH, fence=0, partials=partials)
     with caplog.at_level(logging.WARNING):
         outcome = await world.run(FakeEngine())

@@ -86,7 +86,7 @@ async def test_a_row_without_a_prompt_is_bad_input(world: BatchWorld) -> None:
 
 async def test_what_the_engine_cannot_sample_is_bad_input(memory_world: BatchWorld) -> None:
     class Picky(FakeEngine):
-        def add(self, requests: Any, params: Any) -> None:
+        def add(self, requests: Any, params: Any, next_turn: Any = None) -> None:
             refused: list[SequenceRequest] = [request for request in requests if request.row_uid == "row-2"]
             if refused:
                 raise InvalidInput("the prompt of row row-2 is too long")

@@ -12,6 +12,7 @@ from safetensors.numpy import save
 
 from shared.codec.completions import (
     DamagedCompletion,
+    Partial,
     decode_completion,
     decode_partial,
     encode_completion,
@@ -31,6 +32,7 @@ def completions(draw: st.DrawFn) -> Completion:
         prompt_num_tokens=draw(st.integers(1, 10**6)),
         token_ids=draw(arrays(np.int32, num_tokens)),
         rollout_logprobs=draw(arrays(np.float32, num_tokens)),
+        processed_logprobs=draw(arrays(np.float32, num_tokens)),
         loss_mask=draw(arrays(np.bool_, num_tokens)),
         segments=tuple(draw(st.lists(st.integers(0, 30), min_size=1, max_size=4))),
         finish_reason=draw(st.sampled_from(["stop", "length"])),
@@ -47,6 +49,7 @@ EXAMPLE = Completion(
     prompt_num_tokens=5,
     token_ids=np.array([1, 2, 3], np.int32),
     rollout_logprobs=np.array([-0.5, -1.5, 0.0], np.float32),
+    processed_logprobs=np.array([-0.25, -1.0, 0.0], np.float32),
     loss_mask=np.array([True, True, False]),
     segments=(0, 2),
     finish_reason="length",
@@ -58,8 +61,16 @@ EXAMPLE = Completion(
 )
 
 
-def assert_same(one: Completion, other: Completion) -> None:
-    for field in fields(Completion):
+PARTIAL = Partial(
+    token_ids=EXAMPLE.token_ids,
+    rollout_logprobs=EXAMPLE.rollout_logprobs,
+    processed_logprobs=EXAMPLE.processed_logprobs,
+    loss_mask=EXAMPLE.loss_mask,
+)
+
+
+def assert_same(one: Completion | Partial, other: Completion | Partial) -> None:
+    for field in fields(one):
         left, right = getattr(one, field.name), getattr(other, field.name)
         if isinstance(left, np.ndarray):
             assert left.dtype == right.dtype
@@ -79,12 +90,10 @@ def test_arrays_in_another_layout_or_width_are_stored_by_value() -> None:
     assert_same(stored, replace(EXAMPLE, token_ids=np.array([0, 2, 4], np.int32)))
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats(width=32, allow_nan=False)), max_size=20))
-def test_an_unfinished_completion_comes_back_as_it_was(tokens: list[tuple[int, float]]) -> None:
-    partial = decode_partial(encode_partial([id for id, _ in tokens], [logprob for _, logprob in tokens]))
-    assert [*zip(partial.token_ids.tolist(), partial.rollout_logprobs.tolist(), strict=True)] == tokens
-    assert partial.token_ids.dtype == np.int32
-    assert partial.rollout_logprobs.dtype == np.float32
+@given(completions())
+def test_an_unfinished_completion_comes_back_as_it_was(completion: Completion) -> None:
+    partial = Partial(**{field.name: getattr(completion, field.name) for field in fields(Partial)})
+    assert_same(decode_partial(encode_partial(partial)), partial)
 
 
 @given(st.binary(max_size=300))
@@ -98,7 +107,7 @@ def test_other_bytes_are_no_completion(data: bytes) -> None:
 def test_damage_is_told_or_harmless_but_nothing_else_is_raised(at: int, inserted: bytes, num_removed: int) -> None:
     for encoded, decode in (
         (encode_completion(EXAMPLE), decode_completion),
-        (encode_partial([1, 2, 3], [-0.5, -1.0, -1.5]), decode_partial),
+        (encode_partial(PARTIAL), decode_partial),
     ):
         at %= len(encoded)
         try:
@@ -111,7 +120,7 @@ def test_damage_is_told_or_harmless_but_nothing_else_is_raised(at: int, inserted
 def test_a_completion_that_was_cut_short_is_damaged(num_bytes: int) -> None:
     for encoded, decode in (
         (encode_completion(EXAMPLE), decode_completion),
-        (encode_partial([1, 2, 3], [-0.5, -1.0, -1.5]), decode_partial),
+        (encode_partial(PARTIAL), decode_partial),
     ):
         with pytest.raises(DamagedCompletion):
             decode(encoded[: num_bytes % len(encoded)])
@@ -165,21 +174,17 @@ def test_equal_completions_are_equal_bytes() -> None:
     assert len({encode_completion(replace(EXAMPLE)) for _ in range(20)}) == 1
 
 
-@pytest.mark.parametrize(
-    "tensors",
-    [
-        {},
-        {"token_ids": np.zeros(2, np.int32)},
-        {"token_ids": np.zeros(2, np.int64), "rollout_logprobs": np.zeros(2, np.float32)},
-        {"token_ids": np.zeros(2, np.int32), "rollout_logprobs": np.zeros(2, np.float16)},
-        {"token_ids": np.zeros(2, np.int32), "rollout_logprobs": np.zeros(3, np.float32)},
-        {"token_ids": np.zeros((2, 1), np.int32), "rollout_logprobs": np.zeros((2, 1), np.float32)},
-        {"token_ids": np.zeros((), np.int32), "rollout_logprobs": np.zeros((), np.float32)},
-    ],
-)
-def test_tensors_of_another_form_are_damage(tensors: dict[str, np.ndarray]) -> None:
+@pytest.mark.parametrize("name", [field.name for field in fields(Partial)])
+@pytest.mark.parametrize("damage", ["missing", "wider", "shorter", "of rows"])
+def test_tensors_of_another_form_are_damage(name: str, damage: str) -> None:
+    tensors = {field.name: getattr(EXAMPLE, field.name) for field in fields(Partial)}
+    changes = {
+        "wider": tensors[name].astype(np.float64),
+        "shorter": tensors[name][:2],
+        "of rows": tensors[name][:, None],
+    }
+    tensors = {key: value for key, value in (tensors | {name: changes.get(damage)}).items() if value is not None}
     with pytest.raises(DamagedCompletion):
         decode_partial(save(tensors))
-    whole = tensors | {"loss_mask": np.zeros(2, np.bool_)}
     with pytest.raises(DamagedCompletion):
-        decode_completion(save(whole, metadata=header(encode_completion(EXAMPLE))["__metadata__"]))
+        decode_completion(save(tensors, metadata=header(encode_completion(EXAMPLE))["__metadata__"]))
