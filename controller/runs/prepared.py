@@ -6,6 +6,7 @@ from pathlib import Path
 
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 from controller.runs.config.run_config import RunConfig
+from controller.runs.config.warnings import warnings_of
 from controller.runs.data.context import context_tokens
 from controller.runs.data.dataset import Dataset, Split, load_dataset
 from controller.runs.data.paths import resolve_paths
@@ -32,7 +33,7 @@ class Prepared:
     sampler: Sampler
     total_steps: int
     notes: tuple[str, ...]
-    """What was recognised in the data, one line each."""
+    """What the config is warned of and what was recognised in the data, one line each."""
 
     def train_batch(self, cursor: int, size: int) -> tuple[tuple[Prompt, ...], int]:
         """The next ``size`` training prompts after ``cursor`` rows, and the cursor behind them."""
@@ -82,5 +83,5 @@ def prepare(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) -> Pre
             shuffle=config.data.shuffle,
         ),
         total_steps=config.total_steps(len(train.prompts)),
-        notes=(train.note, heldout.note) if heldout else (train.note,),
+        notes=(*warnings_of(config), *((train.note, heldout.note) if heldout else (train.note,))),
     )

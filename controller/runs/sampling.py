@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from controller.runs.config.to_wire import multi_turn
 from controller.runs.context import RunContext
 from controller.runs.errors import StageUnavailable
 from controller.runs.together import together
@@ -28,8 +29,11 @@ async def publish_prompts(run: RunContext, batch: BatchKey, prompts: Sequence[Pr
 
 async def sample_batch(
     run: RunContext, batch: BatchKey, plan: StepPlan, prompts: BlobRef, policy: PolicyRef, sampling: Sampling
-) -> None:
-    """Sample every completion of the batch. Raises ``StageUnavailable`` if some are missing at the end."""
+) -> list[RolloutOutputs]:
+    """Sample every completion of the batch. Raises ``StageUnavailable`` if some are missing at the end.
+
+    Returns what each call made; what lost workers made is in none of them.
+    """
     await run.store.work.put_items(batch, fence=run.fence, assigned=plan.assigned, offered=plan.offered)
     items = [item for queue in (*plan.assigned, plan.offered) for item in queue]
     inputs = RolloutInputs(
@@ -38,31 +42,44 @@ async def sample_batch(
         sampling=sampling,
         run_seed=run.config.trainer.seed,
         max_num_sequences=run.config.rollout.max_num_seqs,
+        multi_turn=multi_turn(run.config),
     )
+    outputs: list[RolloutOutputs] = []
     expected = sum(len(item.samples) for item in items)
     segments = [0] * plan.num_actors
     for _ in range(MAX_PASSES):
         segments = await together(
             *(
-                _work(run, batch, shard, segment, inputs, policy, plan.rollout_threads)
+                _work(run, batch, shard, segment, inputs, policy, plan.rollout_threads, outputs)
                 for shard, segment in enumerate(segments)
             )
         )
         found = await run.store.work.num_samples(batch)
         if found == expected:
-            return
+            return outputs
         # The last worker left while a lost one's lease still kept its items from everybody.
         await run.platform.sleep(LOST_LEASE_S)
     raise StageUnavailable(f"rollout ended with {found} of {expected} completions: resume the run")
 
 
 async def _work(
-    run: RunContext, batch: BatchKey, shard: int, first: int, inputs: RolloutInputs, policy: PolicyRef, threads: int
+    run: RunContext,
+    batch: BatchKey,
+    shard: int,
+    first: int,
+    inputs: RolloutInputs,
+    policy: PolicyRef,
+    threads: int,
+    outputs: list[RolloutOutputs],
 ) -> int:
-    """One actor's calls: as many segments as its deadline cuts the work into. Returns the segment after the last."""
+    """One actor's calls: as many segments as its deadline cuts the work into, each of whose outputs joins ``outputs``.
+
+    Returns the segment after the last.
+    """
     for segment in range(first, MAX_SEGMENTS):
         key = CallKey(**batch.model_dump(), stage=Stage.ROLLOUT, shard=shard, segment=segment)
         reply = await run.client.call(key, inputs, RolloutOutputs, policy=policy, threads=threads)
+        outputs.append(reply.outputs)
         if reply.status == "done":
             return segment + 1
     raise StageUnavailable(f"rollout asked to be continued {MAX_SEGMENTS} times")

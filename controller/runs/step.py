@@ -14,6 +14,7 @@ from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
 from controller.runs.sampling import publish_prompts, sample_batch
 from controller.runs.scoring import score_batch
+from controller.runs.turn_metrics import turn_metrics
 from controller.scheduling.plan import plan_step
 from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, CallKey, StageReply
@@ -51,7 +52,7 @@ async def run_step(run: RunContext, head: Manifest) -> StepOutcome:
     await run.platform.scale(Stage.ROLLOUT, plan.num_actors, hold_until=began_at + ACTOR_HOLD_S)
     prompts_ref = await publish_prompts(run, batch, prompts)
     sampling = train_sampling(run.config, run.prepared.eos_token_ids)
-    await sample_batch(run, batch, plan, prompts_ref, head.policy, sampling)
+    rollouts = await sample_batch(run, batch, plan, prompts_ref, head.policy, sampling)
     sampled_at = clock()
 
     rewards = await score_batch(run, batch, row_uids, prompts_ref, num_samples=run.config.rollout.n)
@@ -69,6 +70,8 @@ async def run_step(run: RunContext, head: Manifest) -> StepOutcome:
         "timing_s/update_actor": ended_at - scored_at,
         "timing_s/step": ended_at - began_at,
     }
+    if run.config.rollout.multi_turn.enable:
+        metrics |= turn_metrics(rollouts)
     return StepOutcome(
         manifest=head.model_copy(
             update={

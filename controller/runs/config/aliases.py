@@ -123,6 +123,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "custom_reward_function.path": Alias("reward.custom_reward_function.path"),
         "custom_reward_function.name": Alias("reward.custom_reward_function.name"),
         "trainer.max_actor_ckpt_to_keep": Alias("trainer.max_ckpt_to_keep"),
+        "rollout.multi_turn.max_turns": Alias("rollout.multi_turn.max_assistant_turns"),
     }
 )
 

@@ -38,6 +38,11 @@ _ENGINE = Refusal(
     reason="the engine belongs to the rollout function's image",
     suggestion="leave it out and set it in that function's manifest",
 )
+_TOOLS = Refusal(
+    reason="the tools are built in",
+    suggestion="leave it out and name a tool as rollout.multi_turn.tool",
+    unless=(None,),
+)
 _WARMUP_STEPS = Refusal(
     reason="the warm-up is given in steps",
     suggestion="use actor.optim.lr_warmup_steps",
@@ -79,6 +84,18 @@ _KEYS: Mapping[str, Refusal] = MappingProxyType(
         "rollout.val_kwargs.do_sample": Refusal(
             reason="greedy decoding is temperature 0 here",
             suggestion="leave it out and set rollout.val_kwargs.temperature",
+        ),
+        "rollout.multi_turn.tool_config_path": _TOOLS,
+        "rollout.multi_turn.interaction_config_path": _TOOLS,
+        "rollout.multi_turn.max_user_turns": Refusal(
+            reason="every turn of the model but the last gets one answer",
+            suggestion="leave it out and set rollout.multi_turn.max_assistant_turns",
+            unless=(None,),
+        ),
+        "rollout.multi_turn.max_parallel_calls": Refusal(
+            reason="a turn ends with its first call of a tool",
+            suggestion="set it to 1 or leave it out",
+            unless=(1,),
         ),
         "importance_sampling_level": Refusal(
             reason="probability ratios are per token",

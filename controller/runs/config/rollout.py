@@ -2,12 +2,25 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from controller.runs.config.section import Section
+from shared.contracts.rollout import StopString, ToolName
 
 TopP = Annotated[float, Field(gt=0, le=1)]
 TopK = Annotated[int, Field(ge=-1, le=2**31)]
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+StopStrings = Annotated[
+    tuple[StopString, ...],
+    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+    Field(max_length=16),
+]
+"""One string or several."""
 
 
 class ValidationSampling(Section):
@@ -21,6 +34,18 @@ class ValidationSampling(Section):
     """Smallest set of tokens whose probability reaches this. Default 1: all tokens."""
     top_k: TopK = -1
     """Most probable tokens kept. Default -1: all (0 means the same)."""
+
+
+class MultiTurnConfig(Section):
+    """A tool that answers the model between its turns, in training and in evaluation."""
+
+    enable: bool = False
+    """Whether a completion may have several turns. Default false. What the tool answers is part of the completion,
+    counts against ``data.max_response_length``, and is never trained."""
+    tool: ToolName | None = None
+    """What answers: ``calculator`` turns ``<calc>12*7</calc>`` into ``<result>84</result>``. Default null: nothing."""
+    max_assistant_turns: int | None = Field(ge=1, le=2**20, default=None)
+    """Turns of the model; the last one gets no answer. Default null, as in verl: as many as the length has room for."""
 
 
 class RolloutConfig(Section):
@@ -44,3 +69,6 @@ class RolloutConfig(Section):
     for benchmarks."""
     min_tokens: int = Field(ge=0, le=2**20, default=0)
     """Tokens before a completion may end, also in evaluation. Default 0."""
+    stop: StopStrings = ()
+    """Strings that end a completion, also in evaluation; they are kept in it. Default none: only an end token does."""
+    multi_turn: MultiTurnConfig = MultiTurnConfig()

@@ -75,6 +75,30 @@ def completion_may_end(min_tokens: int, completion: int) -> Broken | None:
     return None
 
 
+def turns_have_a_tool(tool: str | None, enable: bool) -> Broken | None:
+    """Several turns need something that answers between them, and a tool needs several turns."""
+    if enable and tool is None:
+        return Broken("nothing answers between the turns", "use calculator, or leave out rollout.multi_turn.enable")
+    if tool is not None and not enable:
+        return Broken("it has no effect on completions of one turn", "set rollout.multi_turn.enable to true")
+    return None
+
+
+def several_turns(max_turns: int | None, enable: bool) -> Broken | None:
+    """A number of turns is of use where there are several."""
+    if max_turns is not None and not enable:
+        return Broken("it has no effect on completions of one turn", "set rollout.multi_turn.enable to true")
+    return None
+
+
+def exact_length(ignore_eos: bool, stop: tuple[str, ...], enable: bool) -> Broken | None:
+    """A completion of exactly so many tokens can neither stop nor be answered."""
+    if ignore_eos and (stop or enable):
+        why = "rollout.stop ends completions" if stop else "rollout.multi_turn inserts answers of any length"
+        return Broken(f"{why}, so that their length is not fixed", "leave one of the two out")
+    return None
+
+
 def run_ends(steps: int | None, epochs: int | None) -> Broken | None:
     """A run has a length."""
     if steps is None and epochs is None:
@@ -178,6 +202,9 @@ RULES: tuple[Rule, ...] = (
         sequence_fits,
     ),
     Rule(("rollout.min_tokens", "data.max_response_length"), completion_may_end),
+    Rule(("rollout.multi_turn.tool", "rollout.multi_turn.enable"), turns_have_a_tool),
+    Rule(("rollout.multi_turn.max_assistant_turns", "rollout.multi_turn.enable"), several_turns),
+    Rule(("rollout.ignore_eos", "rollout.stop", "rollout.multi_turn.enable"), exact_length),
     Rule(("trainer.total_training_steps", "trainer.total_epochs"), run_ends),
     Rule(("actor.optim.lr_warmup_steps", "trainer.total_training_steps"), warm_up_ends),
     Rule(("actor.optim.min_lr_ratio", "actor.optim.lr_scheduler_type"), decays),

@@ -6,7 +6,7 @@ from controller.runs.config.rollout import RolloutConfig, ValidationSampling
 from controller.runs.config.run_config import RunConfig
 from shared.contracts.learner import AlgorithmConfig, OptimConfig
 from shared.contracts.reward import FunctionReward, RuleReward
-from shared.contracts.rollout import Sampling
+from shared.contracts.rollout import MultiTurn, Sampling
 
 
 def optim_config(config: RunConfig, total_steps: int) -> OptimConfig:
@@ -54,6 +54,15 @@ def eval_sampling(config: RunConfig, eos_ids: Sequence[int]) -> Sampling:
     return _sampling(config, config.rollout.val_kwargs, eos_ids)
 
 
+def multi_turn(config: RunConfig) -> MultiTurn | None:
+    """What answers the model between its turns, if anything."""
+    turns = config.rollout.multi_turn
+    if not turns.enable or turns.tool is None:
+        return None
+    # A turn has a token at least, so the length is a bound on turns too.
+    return MultiTurn(tool=turns.tool, max_turns=turns.max_assistant_turns or config.data.max_response_length)
+
+
 def reward_spec(config: RunConfig) -> RuleReward | FunctionReward:
     """What scores the completions."""
     reward = config.reward
@@ -74,4 +83,5 @@ def _sampling(config: RunConfig, drawn: RolloutConfig | ValidationSampling, eos_
         max_tokens=config.data.max_response_length,
         eos_token_ids=tuple(eos_ids),
         ignore_eos=config.rollout.ignore_eos,
+        stop=config.rollout.stop,
     )

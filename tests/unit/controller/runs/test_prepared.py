@@ -49,6 +49,11 @@ def test_without_held_out_files_there_are_no_held_out_rows(root: Path) -> None:
     assert len(found.notes) == 1
 
 
+def test_what_the_config_is_warned_of_is_told_with_the_rest(root: Path) -> None:
+    first, second = prepared(root, rollout__top_p=0.9).notes
+    assert (first.partition(":")[0], second.partition(":")[0]) == ("warning", "train")
+
+
 def test_a_batch_begins_at_the_cursor_and_moves_it(root: Path) -> None:
     found = prepared(root, data__shuffle=False)
     first, cursor = found.train_batch(0, 3)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from controller.runs.errors import StageUnavailable
-from controller.runs.sampling import LOST_LEASE_S, publish_prompts
+from controller.runs.sampling import LOST_LEASE_S, publish_prompts, sample_batch
+from controller.scheduling.plan import plan_step
 from shared.contracts.completion import SampleId
 from shared.contracts.prompt import PromptBatch
-from shared.contracts.rollout import RolloutOutputs, WorkItem
+from shared.contracts.rollout import MultiTurn, RolloutOutputs, WorkItem
 from shared.contracts.stage import Stage
 from shared.service.handler import Outcome
 from tests.fakes.sampled import BATCH, POLICY, PROMPTS, ROWS, SAMPLING, sample
@@ -45,6 +46,20 @@ async def test_every_actor_gets_a_call_with_its_shard_policy_threads_and_what_to
         assert call.inputs.sampling == SAMPLING
         assert (call.inputs.run_seed, call.inputs.num_samples, call.inputs.max_num_sequences) == (11, 2, 4)
     assert len(await stored(world)) == 8
+
+
+@in_virtual_time
+async def test_workers_are_told_of_a_tool_and_what_they_made_is_returned(tmp_path: Path) -> None:
+    turns = {"rollout__multi_turn__enable": True, "rollout__multi_turn__tool": "calculator"}
+    world = await make_world(tmp_path, num_threads=6, rollout__multi_turn__max_turns=3, **turns)
+    run = await world.context()
+    plan = plan_step(ROWS, group_size=2, resources=run.resources, num_actors=3)
+    outputs = await sample_batch(run, BATCH, plan, await publish_prompts(run, BATCH, PROMPTS), POLICY, SAMPLING)
+    assert {call.inputs.multi_turn for call in world.stages.seen(Stage.ROLLOUT)} == {
+        MultiTurn(tool="calculator", max_turns=3)
+    }
+    assert len(outputs) == len(world.stages.seen(Stage.ROLLOUT))
+    assert sum(output.num_completions for output in outputs) == len(await stored(world))
 
 
 @in_virtual_time

@@ -34,6 +34,15 @@ async def test_a_step_makes_the_next_head(tmp_path: Path) -> None:
 
 
 @in_virtual_time
+async def test_what_a_tool_did_is_told_where_there_is_one(tmp_path: Path) -> None:
+    turns = {"rollout__multi_turn__enable": True, "rollout__multi_turn__tool": "calculator"}
+    for config, number in (({}, 0), (turns, 3)):
+        world = await make_world(tmp_path / str(number), **config)
+        metrics = (await run_step(await world.context(), await first_head(world))).metrics
+        assert sum(name.startswith(("num_turns/", "tool_")) for name in metrics) == number
+
+
+@in_virtual_time
 async def test_the_learner_is_given_what_belongs_to_its_version(tmp_path: Path) -> None:
     world = await make_world(tmp_path, rollout__temperature=0.8, actor__optim__lr=0.25, num_threads=3)
     run, head = await world.context(), await first_head(world)

@@ -193,6 +193,8 @@ def test_every_key_reaches_the_config() -> None:
         "actor.clip_ratio_c": 5.0,
         "rollout.top_p": 0.5,
         "rollout.val_kwargs.top_p": 0.5,
+        "rollout.stop": ["###", "Q:"],
+        "rollout.multi_turn.tool": "calculator",
         "reward.rule": "exact_match",
         "reward.custom_reward_function.name": "score",
         "reward.on_failure": "drop_group",
@@ -208,6 +210,12 @@ def test_every_key_reaches_the_config() -> None:
     together: dict[str, dict[str, Any]] = {
         "actor.optim.min_lr_ratio": {"actor.optim.lr_scheduler_type": "linear"},
         "rollout.val_kwargs.n": {"rollout.val_kwargs.temperature": 1.0},
+        "rollout.multi_turn.enable": {"rollout.multi_turn.tool": "calculator"},
+        "rollout.multi_turn.tool": {"rollout.multi_turn.enable": True},
+        "rollout.multi_turn.max_assistant_turns": {
+            "rollout.multi_turn.enable": True,
+            "rollout.multi_turn.tool": "calculator",
+        },
         "trainer.test_freq": {"data.val_files": "held-out"},
         "trainer.keep_best": {"data.val_files": "held-out"},
         "trainer.best_metric": {"trainer.keep_best": 1},

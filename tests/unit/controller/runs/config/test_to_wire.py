@@ -7,13 +7,14 @@ from controller.runs.config.run_config import RunConfig
 from controller.runs.config.to_wire import (
     algorithm_config,
     eval_sampling,
+    multi_turn,
     optim_config,
     reward_spec,
     train_sampling,
 )
 from shared.contracts.learner import AlgorithmConfig, OptimConfig
 from shared.contracts.reward import FunctionReward, RuleReward
-from shared.contracts.rollout import Sampling
+from shared.contracts.rollout import MultiTurn, Sampling
 
 
 def config_of(**sections: Any) -> RunConfig:
@@ -72,14 +73,34 @@ def test_sampling_of_training_and_evaluation() -> None:
             "top_p": 0.95,
             "top_k": 40,
             "min_tokens": 2,
-            "ignore_eos": True,
+            "stop": ["###", "Q:"],
             "val_kwargs": {"n": 4, "temperature": 0.6, "top_p": 0.8, "top_k": 20},
         },
         max_completion_length=64,
     )
-    common = {"min_tokens": 2, "max_tokens": 64, "eos_token_ids": (5, 6), "ignore_eos": True}
+    common = {"min_tokens": 2, "max_tokens": 64, "eos_token_ids": (5, 6), "stop": ("###", "Q:")}
     assert train_sampling(config, [5, 6]) == Sampling(temperature=0.9, top_p=0.95, top_k=40, **common)
     assert eval_sampling(config, [5, 6]) == Sampling(temperature=0.6, top_p=0.8, top_k=20, **common)
+
+
+def test_ignored_end_tokens_are_ignored_everywhere() -> None:
+    config = config_of(rollout={"ignore_eos": True})
+    assert train_sampling(config, [5]).ignore_eos
+    assert eval_sampling(config, [5]).ignore_eos
+
+
+def test_one_stop_string_needs_no_list() -> None:
+    assert train_sampling(config_of(rollout={"stop": "###"}), [5]).stop == ("###",)
+
+
+def test_turns() -> None:
+    enabled = {"enable": True, "tool": "calculator"}
+    assert multi_turn(config_of()) is None
+    assert multi_turn(config_of(rollout={"multi_turn": enabled | {"max_turns": 3}})) == MultiTurn(
+        tool="calculator", max_turns=3
+    )
+    unlimited = config_of(rollout={"multi_turn": enabled}, max_completion_length=64)
+    assert multi_turn(unlimited) == MultiTurn(tool="calculator", max_turns=64)
 
 
 def test_top_k_off_is_0_on_the_wire() -> None:
