@@ -1,4 +1,13 @@
-"""Checkpoints on disk: a Hugging Face folder and the learner's state, under ``global_step_{N}``.
+"""Checkpoints on disk: ``global_step_{N}`` is a whole record of a run after N steps, by itself enough to go on from.
+
+    global_step_6/
+      huggingface/                 the policy as ``from_pretrained`` loads it
+      learner_state.safetensors    the learner's optimizer state
+      {field}.safetensors          every other blob that the head names: critic.weights, critic_state, ...
+      history.jsonl                what was measured and what it cost, from the first step on
+      run.json                     the config without secrets, and digests of the model, the tokenizer and the data
+      MANIFEST.json                the head: cursor, seed, KL coefficient, leftover rows, and the digest of each blob
+    latest_checkpointed_iteration.txt
 
 A checkpoint is written beside its place and moved there when it is complete; then the pointer file names it. A folder
 of that name with a manifest is complete, and whatever moment a crash picks, the pointer names one that can be loaded.
@@ -10,12 +19,16 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from controller.runs.errors import RunFailed
-from controller.runs.manifest import Checkpointed, Manifest
+from controller.runs.manifest import Checkpointed, Manifest, named_blobs
+from shared.contracts.wire import Wire
 from shared.store.blobs import BlobStore
 
 MANIFEST_FILE = "MANIFEST.json"
+RUN_FILE = "run.json"
+HISTORY_FILE = "history.jsonl"
 MODEL_FOLDER = "huggingface"
 WEIGHTS_FILE = "model.safetensors"
 STATE_FILE = "learner_state.safetensors"
@@ -29,6 +42,18 @@ class CheckpointFailed(RunFailed):
     """The checkpoint folder cannot be written."""
 
 
+class SavedRun(Wire):
+    """What ran, so that another controller can tell whether it would go on with the same."""
+
+    format: Literal[1] = 1
+    run: str
+    config: dict[str, Any]
+    """Every key with the value that held, without secrets."""
+    digests: dict[str, str]
+    """Of what the config only names: see ``fingerprint``."""
+    total_steps: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
     """One complete checkpoint."""
@@ -39,63 +64,92 @@ class CheckpointInfo:
     created_at: float
 
 
-async def write_checkpoint(
-    head: Manifest, blobs: BlobStore, *, root: Path, model_folder: Path, fence: int
-) -> Checkpointed:
-    """Write the head's policy and learner state below ``root``, as the run's owner with this fence.
+def blob_file(name: str) -> str:
+    """Where a blob of ``named_blobs`` lies in a checkpoint."""
+    places = {"policy.weights": f"{MODEL_FOLDER}/{WEIGHTS_FILE}", "state": STATE_FILE}
+    return places.get(name, f"{name}.safetensors")
 
-    Raises ``CheckpointFailed`` where the folder cannot be written; what was there before is untouched then.
+
+async def write_checkpoint(
+    head: Manifest,
+    blobs: BlobStore,
+    *,
+    root: Path,
+    model_folder: Path,
+    saved_run: SavedRun,
+    history: bytes,
+    fence: int,
+    metric: float | None = None,
+) -> Checkpointed:
+    """Write all that the head names below ``root``, as the run's owner with this fence.
+
+    One blob is in memory at a time. Raises ``CheckpointFailed`` where the folder cannot be written, ``MissingBlob``;
+    what was there before is untouched then.
     """
-    weights = await blobs.get(head.policy.weights)
-    state = await blobs.get(head.state) if head.state is not None else None
     folder = root / f"global_step_{head.step}"
+    manifest = head.model_dump_json(indent=2).encode()
+    beside = folder.with_name(f".{folder.name}.{fence}")
     try:
-        await asyncio.to_thread(_write, folder, head, weights, state, model_folder, fence)
+        # The same head again, after a crash between the move and the head's own next step: it lies there complete.
+        if not await asyncio.to_thread(_begin, folder, manifest, fence):
+            try:
+                for name, ref in named_blobs(head).items():
+                    await asyncio.to_thread(_write_durably, beside / blob_file(name), await blobs.get(ref))
+                await asyncio.to_thread(_write_files, beside, model_folder, saved_run, history)
+                await asyncio.to_thread(_write_durably, beside / MANIFEST_FILE, manifest)
+                await asyncio.to_thread(_move, beside, folder)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
+        await asyncio.to_thread(_point, root, head.step, fence)
     except OSError as error:
         raise CheckpointFailed(
             f"cannot write the checkpoint {folder}: {error.strerror or error}. Free some space or set "
             "trainer.default_local_dir to a folder that can be written, then resume the run"
         ) from error
-    return Checkpointed(step=head.step, folder=str(folder), policy=head.policy, state=head.state)
+    return Checkpointed(
+        step=head.step,
+        folder=str(folder),
+        policy=head.policy,
+        state=head.state,
+        critic=head.critic,
+        critic_state=head.critic_state,
+        metric=metric,
+    )
 
 
-def _write(folder: Path, head: Manifest, weights: bytes, state: bytes | None, model_folder: Path, fence: int) -> None:
+def _begin(folder: Path, manifest: bytes, fence: int) -> bool:
+    """Clear the place beside the folder. True if the folder is there with this manifest: nothing is left to write."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder.parent, fence)
-    manifest = head.model_dump_json(indent=2).encode()
-    # The same head again, after a crash between the move and the head's own next step: it lies there complete.
-    if not _holds(folder / MANIFEST_FILE, manifest):
-        beside = folder.with_name(f".{folder.name}.{fence}")
-        try:
-            _write_files(beside, weights, state, model_folder)
-            _write_durably(beside / MANIFEST_FILE, manifest)
-            _move(beside, folder)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-    pointer = folder.with_name(f".{POINTER_FILE}.{fence}")
-    _write_durably(pointer, f"{head.step}\n".encode())
-    pointer.rename(folder.with_name(POINTER_FILE))
+    return _holds(folder / MANIFEST_FILE, manifest)
 
 
-def _write_files(beside: Path, weights: bytes, state: bytes | None, model_folder: Path) -> None:
-    model = beside / MODEL_FOLDER
-    model.mkdir(parents=True)
+def _write_files(beside: Path, model_folder: Path, saved_run: SavedRun, history: bytes) -> None:
     for pattern in COPIED:
         for file in model_folder.glob(pattern):
             if file.is_file() and file.name not in NOT_COPIED:
-                _write_durably(model / file.name, file.read_bytes())
-    _write_durably(model / WEIGHTS_FILE, weights)
-    if state is not None:
-        _write_durably(beside / STATE_FILE, state)
+                _write_durably(beside / MODEL_FOLDER / file.name, file.read_bytes())
+    _write_durably(beside / HISTORY_FILE, history)
+    _write_durably(beside / RUN_FILE, saved_run.model_dump_json(indent=2).encode())
 
 
 def _move(complete: Path, folder: Path) -> None:
     """Put the folder in its place; another checkpoint that lies there makes way in one piece."""
+    for place in (complete / MODEL_FOLDER, complete):
+        _sync_folder(place)
     replaced = complete.with_name(f"{complete.name}.replaced")
     if folder.exists():
         folder.rename(replaced)
     complete.rename(folder)
+    _sync_folder(folder.parent)
     shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _point(root: Path, step: int, fence: int) -> None:
+    pointer = root / f".{POINTER_FILE}.{fence}"
+    _write_durably(pointer, f"{step}\n".encode())
+    pointer.rename(root / POINTER_FILE)
+    _sync_folder(root)
 
 
 def _remove_leftovers(root: Path, fence: int) -> None:
@@ -111,23 +165,32 @@ def _holds(file: Path, content: bytes) -> bool:
 
 
 def _write_durably(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
-def prune(checkpoints: tuple[Checkpointed, ...], keep: int | None) -> tuple[Checkpointed, ...]:
-    """Delete all but the newest ``keep`` checkpoints from disk; returns those that stay."""
-    if keep is None:
-        return checkpoints
-    for old in checkpoints[:-keep]:
-        folder = Path(old.folder)
-        # Its manifest first: without one, what a crash leaves of the folder is no checkpoint any more.
-        with contextlib.suppress(OSError):
-            (folder / MANIFEST_FILE).unlink()
-        shutil.rmtree(folder, ignore_errors=True)
-    return checkpoints[-keep:]
+def _sync_folder(folder: Path) -> None:
+    """Make the folder's names outlive a power cut: those of its files, and that of what was moved into it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def newest_checkpoint(root: Path) -> Path | None:
+    """The complete checkpoint that the pointer names, or, where somebody removed that one, the one of the last step."""
+    complete: dict[int, Path] = {}
+    for manifest in root.glob(f"global_step_*/{MANIFEST_FILE}"):
+        step = manifest.parent.name.removeprefix("global_step_")
+        if step.isdecimal():
+            complete[int(step)] = manifest.parent
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return complete[int((root / POINTER_FILE).read_text())]
+    return complete[max(complete)] if complete else None
 
 
 def describe(checkpoints: tuple[Checkpointed, ...]) -> list[CheckpointInfo]:

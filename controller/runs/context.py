@@ -34,4 +34,7 @@ class RunContext:
     resources: Resources
     price: Price
     checkpoint_root: Path
+    """The run's own folder: its checkpoints, its metrics."""
     emit: Emit
+    resume_from: Path | None = None
+    """The checkpoint that the run begins from; ``None`` for version 0."""

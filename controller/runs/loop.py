@@ -5,20 +5,26 @@ state of its own: whoever owns the run reads the head and goes on.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from controller.runs.accountant import Accountant
-from controller.runs.checkpoints import prune, write_checkpoint
+from controller.runs.checkpoints import SavedRun, write_checkpoint
 from controller.runs.context import RunContext
+from controller.runs.due import checkpoint_due, evaluation_due
 from controller.runs.errors import ContractBroken, RunLost
 from controller.runs.evaluation import evaluate
 from controller.runs.manifest import Manifest
+from controller.runs.resumption import check_fits, import_checkpoint, read_checkpoint, saved_run
+from controller.runs.retention import metric_at, remove, retained
 from controller.runs.step import run_step
 from controller.runs.timings import step_timings
 from controller.runs.together import together
+from controller.runs.trackers.opening import open_trackers
+from controller.runs.trackers.tracking import NOT_TRACKED
 from shared.contracts.call import BatchKey, CallKey
 from shared.contracts.errors import StoreRefused, StoreUnavailable
 from shared.contracts.learner import InitInputs, LearnerInputs, LearnerOutputs
@@ -41,19 +47,24 @@ class RunLoop:
         self._cleaning: asyncio.Task[None] | None = None
         self._cleaned_to: int | None = None
         """The first step whose batch may still be stored; ``None`` before the head is known."""
+        self._trackers = NOT_TRACKED
+        self._saved_run: SavedRun | None = None
+        """What checkpoints say of the run, once the first one is written."""
 
     async def drive(self) -> Manifest:
         """Go on from the head until the run is complete. Raises ``RunFailed`` or ``RunLost``."""
         run, total = self._run, self._run.prepared.total_steps
         try:
             await self._warm_up()
-            head = await self._load_head() or await self._initialise()
+            self._trackers = await open_trackers(run)
+            head = await self._load_head() or await self._begin()
             # The owner before may have ended between a step and its cleaning.
             await self._clean_up(head)
             while True:
-                if self._evaluation_due(head, total):
+                trainer, has_heldout = run.config.trainer, bool(run.prepared.heldout)
+                if evaluation_due(head, trainer, total_steps=total, has_heldout=has_heldout):
                     head = await self._evaluate(head)
-                if self._checkpoint_due(head, total):
+                if checkpoint_due(head, trainer, total_steps=total):
                     head = await self._checkpoint(head)
                 if head.step >= total:
                     await self._clean_up(head)
@@ -64,6 +75,7 @@ class RunLoop:
         finally:
             if self._cleaning is not None:
                 await end_task(self._cleaning)
+            await self._trackers.close()
 
     async def _warm_up(self) -> None:
         """Ask for the first replicas now, so that they start at the same time and not one stage after another."""
@@ -75,8 +87,29 @@ class RunLoop:
         await together(*(run.platform.scale(stage, count, hold_until=hold_until) for stage, count in wanted.items()))
 
     async def _load_head(self) -> Manifest | None:
-        stored = await self._run.store.runs.head(self._run.run)
-        return None if stored is None else Manifest.model_validate_json(stored)
+        run = self._run
+        stored = await run.store.runs.head(run.run)
+        if stored is None:
+            return None
+        head = Manifest.model_validate_json(stored)
+        rewritten = head.model_dump_json().encode()
+        if stored != rewritten:
+            # An earlier version of the controller wrote it, without fields that have come since.
+            await run.store.runs.advance(run.run, fence=run.fence, expected=stored, manifest=rewritten, history={})
+        return head
+
+    async def _begin(self) -> Manifest:
+        """Set the first head: a checkpoint's, or version 0."""
+        run = self._run
+        if run.resume_from is None:
+            return await self._initialise()
+        saved = await asyncio.to_thread(read_checkpoint, run.resume_from)
+        await asyncio.to_thread(check_fits, saved, run.prepared)
+        head = await import_checkpoint(saved, run.run, run.prepared, run.blobs)
+        line = {"kind": "resume", "step": head.step, "checkpoint": str(saved.folder), "from_run": saved.run.run}
+        await self._advance(None, head, line | {"ledger": await self._ledger("init")})
+        await run.emit("log", {"level": "info", "message": f"goes on at step {head.step} from {saved.folder}"})
+        return head
 
     async def _initialise(self) -> Manifest:
         """Publish version 0 and set the first head."""
@@ -105,6 +138,11 @@ class RunLoop:
         run = self._run
         outcome = await run_step(run, head)
         metrics = outcome.metrics | step_timings(run.client.records, outcome.metrics["timing_s/step"])
+        num_rows = run.prepared.sampler.num_rows
+        metrics |= {
+            "training/global_step": float(outcome.manifest.step),
+            "training/epoch": outcome.manifest.data_cursor / num_rows,
+        }
         ledger = await self._ledger(Purpose.TRAIN)
         line = {"kind": "step", "step": head.step, "metrics": metrics, "ledger": ledger}
         await self._advance(head, outcome.manifest, line)
@@ -125,48 +163,43 @@ class RunLoop:
         return advanced
 
     async def _checkpoint(self, head: Manifest) -> Manifest:
-        run = self._run
+        run, trainer = self._run, self._run.config.trainer
+        history = await run.store.runs.history(run.run)
+        earlier = await run.blobs.get(head.earlier_history) if head.earlier_history is not None else b""
+        if self._saved_run is None:
+            self._saved_run = await asyncio.to_thread(saved_run, run.run, run.prepared)
         written = await write_checkpoint(
             head,
             run.blobs,
             root=run.checkpoint_root,
             model_folder=run.prepared.model_folder,
+            saved_run=self._saved_run,
+            history=earlier + "".join(f"{json.dumps(line)}\n" for line in history).encode(),
             fence=run.fence,
+            metric=metric_at(history, head.step, trainer.best_metric),
         )
-        kept = await asyncio.to_thread(prune, (*head.checkpoints, written), run.config.trainer.max_ckpt_to_keep)
+        there = (*head.checkpoints, written)
+        kept = retained(there, newest=trainer.max_ckpt_to_keep, best=trainer.keep_best, mode=trainer.best_mode)
+        await asyncio.to_thread(remove, [checkpoint for checkpoint in there if checkpoint not in kept])
         advanced = head.model_copy(update={"checkpoints": kept})
         line = {"kind": "checkpoint", "step": head.step, "folder": written.folder}
         await self._advance(head, advanced, line)
         await run.emit("checkpoint", line)
         return advanced
 
-    def _evaluation_due(self, head: Manifest, total: int) -> bool:
-        trainer = self._run.config.trainer
-        if not self._run.prepared.heldout or head.step in head.evaluated:
-            return False
-        return (
-            (head.step == 0 and trainer.val_before_train)
-            or head.step == total
-            or (trainer.test_freq > 0 and head.step > 0 and head.step % trainer.test_freq == 0)
-        )
-
-    def _checkpoint_due(self, head: Manifest, total: int) -> bool:
-        freq = self._run.config.trainer.save_freq
-        if head.step == 0 or any(checkpoint.step == head.step for checkpoint in head.checkpoints):
-            return False
-        return head.step == total or (freq > 0 and head.step % freq == 0)
-
     async def _advance(self, head: Manifest | None, new: Manifest, line: Mapping[str, Any]) -> None:
         run = self._run
+        timed = {**line, "time": run.platform.now()}
         moved = await run.store.runs.advance(
             run.run,
             fence=run.fence,
             expected=None if head is None else head.model_dump_json().encode(),
             manifest=new.model_dump_json().encode(),
-            history={**line, "time": run.platform.now()},
+            history=timed,
         )
         if not moved:
             raise RunLost(f"run {run.run} was moved on by another owner")
+        await self._trackers.log(timed)
 
     async def _clean_up(self, head: Manifest) -> None:
         """Delete what no step from the head on needs, while the next one is under way."""

@@ -188,6 +188,7 @@ class Supervisor:
             price=Price(cpu_hour_usd=settings.cpu_hour_usd, gpu_hour_usd=settings.gpu_hour_usd),
             checkpoint_root=checkpoint_root(settings, prepared, record.id),
             emit=emit,
+            resume_from=Path(record.info["resume_from"]) if record.info.get("resume_from") else None,
         )
 
     async def _change(self, run: str, owned: Owned, state: RunState, info: Mapping[str, Any]) -> bool:
@@ -207,6 +208,10 @@ class Supervisor:
 
 def checkpoint_root(settings: ControllerSettings, prepared: Prepared, run: str) -> Path:
     """The folder of the run's checkpoints: its own, for two runs of one experiment must not overwrite each other."""
-    trainer = prepared.config.trainer
-    base = Path(trainer.default_local_dir) if trainer.default_local_dir else settings.checkpoint_root
-    return base / trainer.project_name / run
+    return all_checkpoints(settings, prepared) / prepared.config.trainer.project_name / run
+
+
+def all_checkpoints(settings: ControllerSettings, prepared: Prepared) -> Path:
+    """The folder that has the checkpoints of the run's project and of others."""
+    folder = prepared.config.trainer.default_local_dir
+    return Path(folder) if folder else settings.checkpoint_root

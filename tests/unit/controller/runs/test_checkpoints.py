@@ -5,19 +5,24 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
+import stat
 from pathlib import Path
 
 import pytest
 
 from controller.runs.checkpoints import (
+    HISTORY_FILE,
     MANIFEST_FILE,
     MODEL_FOLDER,
     POINTER_FILE,
+    RUN_FILE,
     STATE_FILE,
     CheckpointFailed,
+    SavedRun,
     describe,
     is_writable,
-    prune,
+    newest_checkpoint,
     write_checkpoint,
 )
 from controller.runs.manifest import Checkpointed, Manifest
@@ -28,6 +33,8 @@ from tests.fakes.crash import Crash, failing
 from tests.fakes.virtual import in_virtual_time
 
 RUN = "the-run"
+SAVED_RUN = SavedRun(run=RUN, config={"rollout": {"n": 4}}, digests={"model": "m"}, total_steps=10)
+HISTORY = b'{"kind": "init", "step": 0}\n'
 MANY = 100
 """More file operations than one checkpoint needs."""
 
@@ -52,7 +59,16 @@ class Disk:
         return Manifest(step=step, data_cursor=8 * step, policy=policy, state=state, run_seed=1)
 
     async def write(self, head: Manifest, fence: int = 1) -> Checkpointed:
-        return await write_checkpoint(head, self.blobs, root=self.root, model_folder=self.model, fence=fence)
+        return await write_checkpoint(
+            head,
+            self.blobs,
+            root=self.root,
+            model_folder=self.model,
+            saved_run=SAVED_RUN,
+            history=HISTORY,
+            fence=fence,
+            metric=0.5,
+        )
 
     def latest(self) -> int:
         """The step that the pointer names. Checks that it is complete, and that no folder in place is not."""
@@ -63,6 +79,9 @@ class Disk:
         assert (folder / MODEL_FOLDER / "model.safetensors").read_text() == f"weights {step}"
         assert (folder / MODEL_FOLDER / "tokenizer.json").read_text() == "tokenizer.json"
         assert (folder / STATE_FILE).read_text() == f"state {step}"
+        assert (folder / HISTORY_FILE).read_bytes() == HISTORY
+        assert SavedRun.model_validate_json((folder / RUN_FILE).read_bytes()) == SAVED_RUN
+        assert newest_checkpoint(self.root) == folder
         return step
 
     def names(self) -> list[str]:
@@ -79,9 +98,11 @@ async def test_a_checkpoint_is_a_model_folder_with_the_learners_state(disk: Disk
     head = await disk.head(3)
     written = await disk.write(head)
     folder = disk.root / "global_step_3"
-    assert written == Checkpointed(step=3, folder=str(folder), policy=head.policy, state=head.state)
+    assert written == Checkpointed(step=3, folder=str(folder), policy=head.policy, state=head.state, metric=0.5)
     assert disk.latest() == 3
-    assert sorted(path.name for path in folder.iterdir()) == [MANIFEST_FILE, MODEL_FOLDER, STATE_FILE]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        MANIFEST_FILE, HISTORY_FILE, MODEL_FOLDER, STATE_FILE, RUN_FILE,
+    ]  # fmt: skip
     model = folder / MODEL_FOLDER
     assert {path.name: path.read_text() for path in model.iterdir()} == {
         "config.json": "config.json",
@@ -94,10 +115,38 @@ async def test_a_checkpoint_is_a_model_folder_with_the_learners_state(disk: Disk
     assert disk.names() == ["global_step_3", POINTER_FILE]
 
 
+@in_virtual_time
+async def test_every_blob_that_the_head_names_is_in_the_checkpoint(disk: Disk) -> None:
+    plain = await disk.head(3)
+    critic = await disk.blobs.put(RUN, 3, "critic", b"critic 3")
+    head = plain.model_copy(
+        update={
+            "critic": plain.policy.model_copy(update={"weights": critic}),
+            "critic_state": await disk.blobs.put(RUN, 3, "critic-state", b"critic state 3"),
+            "reference": plain.policy.model_copy(
+                update={"weights": await disk.blobs.put(RUN, 0, "weights", b"weights 0")}
+            ),
+            "kl_coef": 0.2,
+            "leftover_rows": ("train-000001.e0",),
+        }
+    )
+    written = await disk.write(head)
+    folder = Path(written.folder)
+    assert (written.critic, written.critic_state) == (head.critic, head.critic_state)
+    assert (folder / "critic.weights.safetensors").read_bytes() == b"critic 3"
+    assert (folder / "critic_state.safetensors").read_bytes() == b"critic state 3"
+    assert (folder / "reference.weights.safetensors").read_bytes() == b"weights 0"
+    assert Manifest.model_validate_json((folder / MANIFEST_FILE).read_bytes()) == head
+
+
 def test_files_are_on_the_disk_before_they_are_in_their_place(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[bytes] = []
+    synced_folders: list[str] = []
 
     def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            synced_folders.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            return
         assert not (disk.root / "global_step_3").exists() or (disk.root / f".{POINTER_FILE}.1").exists()
         synced.append(Path(f"/proc/self/fd/{descriptor}").read_bytes())
 
@@ -107,6 +156,8 @@ def test_files_are_on_the_disk_before_they_are_in_their_place(disk: Disk, monkey
     assert b"state 3" in synced
     assert b"tokenizer.json" in synced
     assert synced[-1] == b"3\n"
+    beside = disk.root / ".global_step_3.1"
+    assert synced_folders == [str(folder) for folder in (beside / MODEL_FOLDER, beside, disk.root, disk.root)]
 
 
 async def write_three(disk: Disk) -> None:
@@ -212,7 +263,7 @@ async def test_weights_that_are_gone_are_not_checkpointed(disk: Disk) -> None:
     await disk.blobs.delete_run(RUN)
     with pytest.raises(MissingBlob):
         await disk.write(head)
-    assert not disk.root.exists()
+    assert disk.names() == []
 
 
 def test_looking_whether_a_root_can_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -223,29 +274,21 @@ def test_looking_whether_a_root_can_be_written_leaves_nothing_behind(tmp_path: P
         assert is_writable(tmp_path / "a") == "Read-only file system"
 
 
-@in_virtual_time
-async def test_only_the_newest_are_kept(disk: Disk) -> None:
-    written = tuple([await disk.write(await disk.head(step)) for step in (1, 2, 3, 4)])
-    assert prune(written, 2) == written[2:]
-    assert disk.names() == ["global_step_3", "global_step_4", POINTER_FILE]
-    assert prune(written[2:], 5) == written[2:]
-    assert prune(written[2:], None) == written[2:]
-    assert disk.names() == ["global_step_3", "global_step_4", POINTER_FILE]
+def test_without_any_checkpoint_there_is_no_newest(tmp_path: Path) -> None:
+    assert newest_checkpoint(tmp_path / "nowhere") is None
+    (tmp_path / "global_step_3").mkdir()
+    (tmp_path / POINTER_FILE).write_text("3\n")
+    assert newest_checkpoint(tmp_path) is None, "it has no manifest"
 
 
 @in_virtual_time
-async def test_what_is_half_pruned_is_no_checkpoint_any_more(disk: Disk) -> None:
-    written = tuple([await disk.write(await disk.head(step)) for step in (1, 2)])
-    before = describe(written)[0]
-    for num_changes in range(MANY):
-        with failing(num_changes, Crash(), lasting=True) as fault, contextlib.suppress(Crash):
-            prune(written, 1)
-        shown = describe(written)
-        assert shown[-1].step == 2
-        assert len(shown) == 1 or shown[0] == before, "a checkpoint is whole, or it is not shown"
-        if not fault.has_struck:
-            break
-    assert [info.step for info in describe(written)] == [2]
+async def test_where_the_pointers_checkpoint_was_removed_the_last_complete_one_is_the_newest(disk: Disk) -> None:
+    for step in (9, 10, 11):
+        await disk.write(await disk.head(step))
+    shutil.rmtree(disk.root / "global_step_11")
+    assert newest_checkpoint(disk.root) == disk.root / "global_step_10"
+    (disk.root / POINTER_FILE).write_text("half a nu")
+    assert newest_checkpoint(disk.root) == disk.root / "global_step_10"
 
 
 @in_virtual_time

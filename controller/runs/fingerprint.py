@@ -1,0 +1,62 @@
+"""Digests of what a config only names: two runs with equal ones compute the same, wherever their files lie."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from controller.runs.config.keys import known_keys
+from controller.runs.config.load import resolved
+from controller.runs.prepared import Prepared
+
+VOLATILE = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
+"""Keys of a model's config.json that change nothing here: what saved it, and in what precision."""
+
+
+def fingerprint(prepared: Prepared) -> dict[str, str]:
+    """SHA-256 by name: ``model`` (its architecture), ``tokenizer``, ``data.train_files`` (the rows as they are used),
+    and each file of the reward by its key.
+
+    Reads the files and hashes every row: call it off the event loop.
+    """
+    folder = prepared.model_folder
+    model = json.loads((folder / "config.json").read_text())
+    rows = hashlib.sha256()
+    for prompt in prepared.train.prompts:
+        rows.update(prompt.model_dump_json().encode())
+    return {
+        "model": _sha256(_canonical({name: value for name, value in model.items() if name not in VOLATILE})),
+        "tokenizer": _sha256(_bytes_of(folder / "tokenizer.json") + _canonical(list(prepared.eos_token_ids))),
+        "data.train_files": rows.hexdigest(),
+        **{
+            name: _sha256(_bytes_of(Path(path)))
+            for name, path in flat(resolved(prepared.config)).items()
+            if name.startswith("reward.") and name.endswith(".path") and isinstance(path, str)
+        },
+    }
+
+
+def flat(config: dict[str, Any]) -> dict[str, Any]:
+    """The values of a config by dotted key. Keys that it does not have are left out."""
+    values: dict[str, Any] = {}
+    for name in known_keys():
+        node: Any = config
+        for part in name.split("."):
+            if not isinstance(node, dict) or part not in node:
+                break
+            node = node[part]
+        else:
+            values[name] = node
+    return values
+
+
+def _bytes_of(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
