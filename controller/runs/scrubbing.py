@@ -14,9 +14,7 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
-_IN_QUERY = re.compile(
-    r"(?<=[?&;])([\w-]*(?:key|token|secret|password|signature|sig|auth))=[^&;\s]+", re.IGNORECASE
-)
+_IN_QUERY = re.compile(r"(?<=[?&;])([\w-]*(?:key|token|secret|password|signature|sig|auth))=[^&;\s]+", re.IGNORECASE)
 _LOOKS_SECRET = re.compile(
     r"\b(?:(?:sk|pk|hf|ghp|gho|glpat|xox[abp]|AKIA|ASIA|AIza)[-_]?[A-Za-z0-9_\-]{16,}|Bearer\s+\S+"
     r"|eyJ[\w-]{10,}\.[\w-]+\.[\w-]+)"
