@@ -54,8 +54,8 @@ def prepare(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) -> Pre
             [ConfigProblem(field="model.path", reason=error.message, suggestion="name a Hugging Face model folder")]
         ) from error
     context = context_tokens(folder)
-    # A user's function may read any column; a built-in rule compares with the ground truth.
-    needs_truth = config.reward.rule is not None
+    # A user's function may read any column; most built-in rules compare with the ground truth.
+    needs_truth = config.reward.needs_ground_truth
 
     def load(split: Split, files: Sequence[str]) -> Dataset:
         return load_dataset(

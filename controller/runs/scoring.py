@@ -45,3 +45,25 @@ def mean_reward(replies: Sequence[StageReply[RewardOutputs]]) -> float:
     """Mean over all scored completions."""
     num_scored = sum(reply.outputs.num_scored for reply in replies)
     return sum(reply.outputs.mean_reward * reply.outputs.num_scored for reply in replies) / max(1, num_scored)
+
+
+def flat_rows(replies: Sequence[StageReply[RewardOutputs]]) -> tuple[str, ...]:
+    """Rows whose completions are all equally correct, which dynamic sampling leaves out."""
+    return tuple(row for reply in replies for row in reply.outputs.flat_rows)
+
+
+def reward_metrics(replies: Sequence[StageReply[RewardOutputs]]) -> dict[str, float]:
+    """Each part's mean over the completions that it applies to, and how many had no reward."""
+    outputs = [reply.outputs for reply in replies]
+    metrics = {
+        "reward/num_dropped_groups": float(sum(output.num_dropped_groups for output in outputs)),
+        "reward/num_failed_groups": float(sum(output.num_failed_groups for output in outputs)),
+    }
+    for name in sorted({part.name for output in outputs for part in output.parts}):
+        found = [part for output in outputs for part in output.parts if part.name == name]
+        num_scored = sum(part.num_scored for part in found)
+        # A shard in which the part applies to nothing does not list it.
+        num_none = sum(output.num_scored for output in outputs) - num_scored
+        metrics[f"rewards/{name}/mean"] = sum(part.mean * part.num_scored for part in found) / max(1, num_scored)
+        metrics[f"rewards/{name}/num_none"] = float(num_none)
+    return metrics

@@ -13,7 +13,7 @@ from controller.runs.context import RunContext
 from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
 from controller.runs.sampling import publish_prompts, sample_batch
-from controller.runs.scoring import score_batch
+from controller.runs.scoring import reward_metrics, score_batch
 from controller.runs.turn_metrics import turn_metrics
 from controller.scheduling.plan import plan_step
 from shared.contracts.batch import BatchPart
@@ -63,7 +63,7 @@ async def run_step(run: RunContext, head: Manifest) -> StepOutcome:
     ended_at = clock()
 
     metrics = update.metrics | {
-        "reward/num_dropped_groups": float(sum(reply.outputs.num_dropped_groups for reply in rewards)),
+        **reward_metrics(rewards),
         "schedule/num_actors": float(plan.num_actors),
         "timing_s/gen": sampled_at - began_at,
         "timing_s/reward": scored_at - sampled_at,

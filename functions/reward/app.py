@@ -6,14 +6,14 @@ from functools import lru_cache
 from typing import ClassVar
 
 from functions.reward.outcome import CompletionText
-from functions.reward.scorer import score
-from functions.reward.user_function import UserFunctions
+from functions.reward.scorer import ModelMeans, Scorer, Scoring
+from functions.reward.weighted_sum import flat_rows, summarise
 from shared.codec.completions import DamagedCompletion, decode_completion
 from shared.contracts.call import StageCall
 from shared.contracts.completion import SampleId
 from shared.contracts.errors import MissingBlob, RewardTimeout
 from shared.contracts.prompt import Prompt
-from shared.contracts.reward import RewardInputs, RewardOutputs, Scores
+from shared.contracts.reward import ModelReward, RewardInputs, RewardOutputs
 from shared.contracts.stage import Stage
 from shared.modeling.tokenizer import Tokenizer
 from shared.service.handler import CallContext, Outcome
@@ -23,7 +23,7 @@ from shared.service.settings import FunctionSettings, process_environment
 
 
 class RewardHandler:
-    """Scores completions by a rule or a user's function."""
+    """Scores completions by rules, functions, models and remote rewards."""
 
     stage: ClassVar[Stage] = Stage.REWARD
     exclusive: ClassVar[bool] = False
@@ -32,7 +32,12 @@ class RewardHandler:
 
     def __init__(self, settings: FunctionSettings) -> None:
         self._settings = settings
-        self._user_functions = UserFunctions(roots=settings.model_roots, environ=process_environment())
+        self._scorer = Scorer(
+            roots=settings.model_roots,
+            environ=process_environment(),
+            allowed_hosts=settings.reward_allowed_hosts,
+            secrets_folder=settings.secrets_folder,
+        )
 
     async def handle(self, call: StageCall[RewardInputs], context: CallContext) -> Outcome[RewardOutputs]:
         """Score the rows.
@@ -48,7 +53,8 @@ class RewardHandler:
             stored = await context.store.work.samples(call.key.batch, ids)
         with watch.measure("compute"):
             completions = await context.compute(read_completions, model, stored)
-            scores = await self._score(prompts, completions, inputs, context)
+            scoring = await self._score(prompts, completions, call, context)
+        scores = scoring.scores
         with watch.measure("store"):
             body = scores.model_dump_json().encode()
             ref = await context.blobs.put(call.key.run, call.key.step, f"{call.key.purpose}-scores", body)
@@ -58,7 +64,10 @@ class RewardHandler:
                 scores=ref,
                 num_scored=len(rewards),
                 num_dropped_groups=len(scores.dropped_rows),
+                num_failed_groups=len(scoring.failed_rows),
                 mean_reward=sum(rewards) / max(1, len(rewards)),
+                parts=summarise(scores.scores),
+                flat_rows=flat_rows(scores.scores, scoring.parts),
             )
         )
 
@@ -66,13 +75,14 @@ class RewardHandler:
         self,
         prompts: tuple[Prompt, ...],
         completions: list[CompletionText],
-        inputs: RewardInputs,
+        call: StageCall[RewardInputs],
         context: CallContext,
-    ) -> Scores:
+    ) -> Scoring:
+        models = ModelMeans(check=self._checked_model, compute=context.compute, threads=call.threads)
         deadline = asyncio.timeout(context.remaining_s())
         try:
             async with context.stop.interrupting(), deadline:
-                return await score(prompts, completions, inputs, user_functions=self._user_functions)
+                return await self._scorer.score(prompts, completions, call.inputs, models=models)
         except TimeoutError as error:
             if not deadline.expired():
                 raise
@@ -82,8 +92,11 @@ class RewardHandler:
             ) from error
 
     async def close(self) -> None:
-        """End the child processes of user functions."""
-        await self._user_functions.close()
+        """End the child processes."""
+        await self._scorer.close()
+
+    def _checked_model(self, reward: ModelReward) -> str:
+        return checked_model(reward.model, self._settings)
 
 
 def read_completions(model: str, stored: Mapping[SampleId, bytes]) -> list[CompletionText]:

@@ -35,10 +35,18 @@ class Attempts:
     Several jobs run at a time in the first round (``concurrency``; 1 for functions that are not async). When that
     process hangs, any of them can be to blame, so nothing is counted and the next rounds run one job at a time, where
     the oldest open job is the one that hangs.
+
+    ``out_of_time`` is what a completion gets whose every try took too long; without it that is a failure.
     """
 
     def __init__(
-        self, jobs: Sequence[FunctionJob], *, num_attempts: int, stop_at_first: bool, concurrency: int
+        self,
+        jobs: Sequence[FunctionJob],
+        *,
+        num_attempts: int,
+        stop_at_first: bool,
+        concurrency: int,
+        out_of_time: Outcome | None = None,
     ) -> None:
         self.jobs = jobs
         self.concurrency = concurrency
@@ -46,6 +54,7 @@ class Attempts:
         self.failures: dict[str, Failure] = {}
         self._num_attempts = num_attempts
         self._stop_at_first = stop_at_first
+        self._out_of_time = out_of_time
         self._failed_tries = [0] * len(jobs)
         self._answered: set[int] = set()
         self._round: dict[int, FunctionJob] = {}
@@ -81,7 +90,11 @@ class Attempts:
         """One try of the job failed; the process goes on by itself."""
         job = self._round[index]
         self._failed_tries[index] += 1
-        if not self.tries_left(index):
+        if self.tries_left(index):
+            return
+        if timed_out and self._out_of_time is not None:
+            self.answered(index, [self._out_of_time] * len(job.completions))
+        else:
             del self._round[index]
             self.failures.setdefault(job.prompt.row_uid, Failure(job=job, cause=cause, timed_out=timed_out))
 

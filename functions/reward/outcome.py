@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shared.contracts.completion import SampleId
+from shared.contracts.errors import RewardFailed
+from shared.contracts.prompt import Prompt
 
 
 class CompletionText(NamedTuple):
@@ -21,6 +23,8 @@ class Rewarded:
 
     reward: float
     parts: Mapping[str, float] = field(default_factory=dict)
+    answer: str | None = None
+    """What was taken for the completion's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +33,9 @@ class NotApplicable:
 
 
 Outcome = Rewarded | NotApplicable
+
+Asked = Sequence[tuple[Prompt, CompletionText]]
+"""Each completion with its row, sorted by (row, sample)."""
+
+Scored = tuple[dict[SampleId, Outcome], dict[str, RewardFailed]]
+"""Outcomes by sample, and the failed rows by uid. A failed row's outcomes may be missing, in part or all of them."""

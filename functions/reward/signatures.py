@@ -15,6 +15,8 @@ Form = Literal["per_completion", "per_group"]
 _VERL = "compute_score(data_source, solution_str, ground_truth, extra_info)"
 _TRL = "f(prompts, completions, **columns)"
 _TRL_NAMES = frozenset({"prompts", "completions", "completion_ids"})
+# What a dict result calls the extracted answer; verl's own functions say "pred".
+_ANSWER_NAMES = ("answer", "pred", "extracted_answer")
 
 
 class Job(TypedDict):
@@ -36,13 +38,19 @@ class UserScore(TypedDict):
 
     reward: float | None
     parts: dict[str, float]
+    answer: str | None
+    """What it took for the completion's answer, where it says so."""
 
 
 class UnknownSignature(TypeError):
     """The function takes neither verl's nor TRL's parameters."""
 
 
-class MissingArgument(TypeError):
+class UnusableRow(Exception):
+    """The row can never be scored, whatever the completion and however often it is tried."""
+
+
+class MissingArgument(UnusableRow, TypeError):
     """The function requires a parameter that the row has no column for."""
 
 
@@ -148,7 +156,7 @@ def read_result(signature: Signature, result: object, num_completions: int) -> l
 
 def _read_score(result: object) -> UserScore:
     if not isinstance(result, Mapping):
-        return {"reward": None if result is None else _finite(result, "reward"), "parts": {}}
+        return {"reward": None if result is None else _finite(result, "reward"), "parts": {}, "answer": None}
     if "score" not in result:
         raise BadResult(f"it returned a dict without 'score'; it has {', '.join(sorted(map(str, result)))}")
     score = result["score"]
@@ -156,6 +164,7 @@ def _read_score(result: object) -> UserScore:
         "reward": None if score is None else _finite(score, "score"),
         # Entries such as the extracted answer are not numbers, and no parts.
         "parts": {str(name): _finite(part, str(name)) for name, part in result.items() if _is_number(part)},
+        "answer": next((result[name] for name in _ANSWER_NAMES if isinstance(result.get(name), str)), None),
     }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from functions.reward.user_process import UserFile, UserProcess
+from functions.reward.user_process import UserCode, UserProcess
 
 
 class UserPool:
@@ -16,14 +16,14 @@ class UserPool:
         self._environment = environment
         self._load_limit_s = load_limit_s
         self._max_idle = max_idle
-        self._idle: list[tuple[UserFile, UserProcess]] = []
+        self._idle: list[tuple[UserCode, UserProcess]] = []
 
     @asynccontextmanager
-    async def process(self, file: UserFile) -> AsyncIterator[UserProcess]:
-        """Lend a process that has loaded ``file``. It is ended if the block raises, kept if still usable."""
-        process = self._take(file)
+    async def process(self, code: UserCode) -> AsyncIterator[UserProcess]:
+        """Lend a process that has loaded ``code``. It is ended if the block raises, kept if still usable."""
+        process = self._take(code)
         if process is None:
-            process = await UserProcess.start(file, self._environment, self._load_limit_s)
+            process = await UserProcess.start(code, self._environment, self._load_limit_s)
         try:
             yield process
         except BaseException:
@@ -32,7 +32,7 @@ class UserPool:
         if not process.usable:
             await process.close()
             return
-        self._idle.append((file, process))
+        self._idle.append((code, process))
         while len(self._idle) > self._max_idle:
             _, oldest = self._idle.pop(0)
             await oldest.close()
@@ -43,9 +43,9 @@ class UserPool:
             _, process = self._idle.pop()
             await process.close()
 
-    def _take(self, file: UserFile) -> UserProcess | None:
+    def _take(self, code: UserCode) -> UserProcess | None:
         for position, (loaded, process) in enumerate(self._idle):
-            if loaded == file and process.usable:
+            if loaded == code and process.usable:
                 del self._idle[position]
                 return process
         return None

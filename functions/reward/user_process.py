@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from functions.reward.signatures import Form
 from shared.contracts.errors import InvalidInput, RewardFailed, RewardTimeout
@@ -39,12 +39,19 @@ class WorkerEnded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class UserFile:
-    """Which function of which file, in which state of the file: an edited file is another function."""
+class UserCode:
+    """Which function of what, in which state: an edited file is another function."""
 
-    path: Path
+    path: Path | str
     name: str
-    sha256: str
+    version: str
+    source: Literal["file", "module", "rule"] = "file"
+    """Whether ``path`` is a file, an installed module, or the JSON of a built-in rule."""
+
+    def __str__(self) -> str:
+        if self.source == "rule":
+            return f"The reward rule {self.name!r}"
+        return f"The reward function {self.name!r} of {self.path}"
 
 
 def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -72,8 +79,8 @@ class UserProcess:
         self.takes_token_ids = False
 
     @classmethod
-    async def start(cls, file: UserFile, environment: Mapping[str, str], load_limit_s: float) -> Self:
-        """A process that has loaded ``file``.
+    async def start(cls, code: UserCode, environment: Mapping[str, str], load_limit_s: float) -> Self:
+        """A process that has loaded ``code``.
 
         Raises InvalidInput if the function cannot be loaded or called, RewardTimeout if loading hangs and
         RewardFailed if it ends the process.
@@ -82,7 +89,7 @@ class UserProcess:
         # beside the user's file. A session of its own: whatever the user's code starts is ended with it.
         self = cls(
             await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-B", "-m", _WORKER, str(file.path), file.name),
+                *(sys.executable, "-P", "-B", "-m", _WORKER, code.source, str(code.path), code.name),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=dict(environment),
@@ -90,17 +97,16 @@ class UserProcess:
                 limit=_MAX_ANSWER_BYTES,
             )
         )
-        where = f"The reward function {file.name!r} of {file.path}"
         try:
             answer = await self.receive(load_limit_s)
             if answer.get("kind") == "load":
-                raise InvalidInput(f"{where} cannot be used: {answer['cause']}", function=file.name)
+                raise InvalidInput(f"{code} cannot be used: {answer['cause']}", function=code.name)
             self.form = answer["form"]
             self.is_async = answer["is_async"]
             self.takes_token_ids = answer["takes_token_ids"]
         except WorkerEnded as ended:
             error = RewardTimeout if ended.timed_out else RewardFailed
-            raise error(f"{where} cannot be loaded: {ended.cause}", function=file.name) from ended
+            raise error(f"{code} cannot be loaded: {ended.cause}", function=code.name) from ended
         except BaseException:
             await self.close()
             raise

@@ -1,4 +1,6 @@
-"""The child process that runs one user's reward function: ``python -m functions.reward.user_worker PATH NAME``.
+"""The child process that runs one reward function: ``python -m functions.reward.user_worker SOURCE PATH NAME``.
+
+SOURCE says what PATH is: a ``file``, an installed ``module``, or a ``rule`` of ours, as the JSON of its contract.
 
 JSON lines. It first says how the function is called, or why it cannot be; then for each round it reads a header
 (``num_jobs``, ``concurrency``, ``limit_s``) and that many jobs, and writes one line for each try of a job:
@@ -6,11 +8,12 @@ JSON lines. It first says how the function is called, or why it cannot be; then 
 ``attempts`` says. Function calls run in the main thread, so ``signal.alarm`` and ``asyncio.run`` work in them.
 
 What the user's code prints goes to stderr, and what it reads is empty: the two pipes belong to the protocol.
-Stays small: it is started for every run, and imports the standard library only.
+Stays small: it is started for every run, and imports the standard library only, but for a rule.
 """
 
 import asyncio
 import ctypes
+import importlib
 import importlib.util
 import inspect
 import json
@@ -21,13 +24,14 @@ import traceback
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 from functions.reward.signatures import (
     BadResult,
     Job,
-    MissingArgument,
     Signature,
+    UnusableRow,
     call_arguments,
     read_result,
     recognise,
@@ -41,7 +45,7 @@ _USER_ERRORS = (Exception, SystemExit)
 
 def main() -> None:
     """Load the function, then serve rounds until the input ends."""
-    path, name = sys.argv[1:]
+    source, path, name = sys.argv[1:]
     _end_with_parent()
     requests, answers = _take_pipes()
 
@@ -50,7 +54,7 @@ def main() -> None:
         answers.flush()
 
     try:
-        function = load_function(path, name)
+        function = _LOADERS[source](path, name)
         signature = recognise(function)
     except _USER_ERRORS as error:
         traceback.print_exc()
@@ -145,8 +149,8 @@ class Rounds:
         return True
 
     def _send_failure(self, index: int, error: BaseException) -> bool:
-        if isinstance(error, MissingArgument):
-            self._send({"index": index, "kind": "missing_argument", "cause": str(error)})
+        if isinstance(error, UnusableRow):
+            self._send({"index": index, "kind": "unusable_row", "cause": str(error)})
             return True
         if isinstance(error, BadResult):
             cause = str(error)
@@ -157,7 +161,7 @@ class Rounds:
         return False
 
 
-def load_function(path: str, name: str) -> Callable[..., Any]:
+def load_from_file(path: str, name: str) -> Callable[..., Any]:
     """The callable ``name`` of the file ``path``, which may import its neighbours."""
     spec = importlib.util.spec_from_file_location("user_reward_function", path)
     if spec is None or spec.loader is None:
@@ -167,6 +171,25 @@ def load_function(path: str, name: str) -> Callable[..., Any]:
     # Registered first, as an import does: dataclasses and pickling look the module up by name.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    return _function_of(module, name)
+
+
+def load_from_module(path: str, name: str) -> Callable[..., Any]:
+    """The callable ``name`` of the installed module ``path``."""
+    return _function_of(importlib.import_module(path), name)
+
+
+def load_rule(path: str, name: str) -> Callable[..., Any]:
+    """The built-in rule that the JSON ``path`` describes, in verl's form."""
+    from functions.reward.rules.in_process import rule_function
+
+    return rule_function(path)
+
+
+_LOADERS = {"file": load_from_file, "module": load_from_module, "rule": load_rule}
+
+
+def _function_of(module: ModuleType, name: str) -> Callable[..., Any]:
     function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]

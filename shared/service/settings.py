@@ -38,6 +38,11 @@ class FunctionSettings:
     """``RLHFLESS_ROOTS``: folders that paths in a call may lie under, separated by ``:``."""
     allow_hub: bool
     """``RLHFLESS_ALLOW_HUB``: whether a model may be a hub id (``1``). Off, a process never asks the network."""
+    reward_allowed_hosts: tuple[str, ...]
+    """``RLHFLESS_REWARD_ALLOWED_HOSTS``: hosts and networks that remote rewards may be asked at, separated by commas;
+    none unless set."""
+    secrets_folder: Path
+    """``RLHFLESS_SECRETS_DIR``: folder of mounted secrets, one file each, that a call may name."""
     instance: str
     """``HOSTNAME``: the pod's name, unique among replicas."""
     revision: str
@@ -60,6 +65,8 @@ class FunctionSettings:
             token=read_token(env),
             model_roots=_roots(env),
             allow_hub=_switch(env, "RLHFLESS_ALLOW_HUB"),
+            reward_allowed_hosts=_listed(env.get("RLHFLESS_REWARD_ALLOWED_HOSTS", "")),
+            secrets_folder=Path(env.get("RLHFLESS_SECRETS_DIR") or "/var/run/secrets/rlhfless-rewards"),
             instance=env.get("HOSTNAME") or socket.gethostname(),
             revision=env.get("K_REVISION") or "unrevisioned",
             host=env.get("RLHFLESS_BIND") or "0.0.0.0",
@@ -100,6 +107,10 @@ def _stages(env: Mapping[str, str]) -> tuple[Stage, ...]:
     if len(set(names)) < len(names):
         raise SettingsInvalid(f"RLHFLESS_STAGES names a stage twice: {', '.join(names)}")
     return tuple(Stage(name) for name in names)
+
+
+def _listed(value: str) -> tuple[str, ...]:
+    return tuple(entry.strip() for entry in value.split(",") if entry.strip())
 
 
 def _roots(env: Mapping[str, str]) -> tuple[Path, ...]:

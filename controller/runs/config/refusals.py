@@ -49,6 +49,11 @@ _WARMUP_STEPS = Refusal(
 )
 _BETAS = Refusal(reason="both betas are given together", suggestion="use actor.optim.betas: [beta1, beta2]")
 
+_REWARDS = Refusal(
+    reason="several rewards are added up by name",
+    suggestion="use reward.parts: a list of {name, weight} with one of rule, function, model and remote",
+)
+
 _KEYS: Mapping[str, Refusal] = MappingProxyType(
     {
         # KL and reference
@@ -117,6 +122,9 @@ _KEYS: Mapping[str, Refusal] = MappingProxyType(
             reason="datasets are read from files",
             suggestion="save it as JSONL or parquet and name the files in data.train_files",
         ),
+        # reward
+        "reward_funcs": _REWARDS,
+        "reward_weights": _REWARDS,
         # checkpoints
         "load_best_model_at_end": Refusal(
             reason="the policy at a run's end is the one of its last step",
@@ -129,6 +137,10 @@ _KEYS: Mapping[str, Refusal] = MappingProxyType(
 # Sections whose keys are all refused.
 _SECTIONS: Mapping[str, Refusal] = MappingProxyType(
     {
+        "reward_model": Refusal(
+            reason="a reward model is a part of the reward",
+            suggestion="use reward.parts: [{name: model, model: {path: ...}}]",
+        ),
         "critic": Refusal(
             reason="there is no critic: grpo compares the completions of a group instead",
             suggestion="leave the section out",

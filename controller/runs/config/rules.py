@@ -6,6 +6,8 @@ A rule's first key is the one that is blamed. A rule is asked only when all its 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from controller.runs.config.reward import RewardPartConfig
+
 
 @dataclass(frozen=True, slots=True)
 class Broken:
@@ -123,11 +125,33 @@ def decays(min_lr_ratio: float, schedule: str) -> Broken | None:
     return None
 
 
-def one_reward(rule: str | None, path: str | None) -> Broken | None:
+def one_reward(
+    rule: str | None, path: str | None, module: str | None, parts: tuple[object, ...] | None
+) -> Broken | None:
     """A completion has one source of reward."""
-    if (rule is None) == (path is None):
-        given = "nothing says what a completion is worth" if rule is None else "a rule and a function are given"
-        return Broken(given, "give either reward.rule or reward.custom_reward_function.path")
+    num_given = sum(form is not None for form in (rule, path, module, parts))
+    if num_given != 1:
+        given = "several rewards are given" if num_given else "nothing says what a completion is worth"
+        return Broken(
+            given,
+            "give one of reward.rule, reward.custom_reward_function.path or its .module, and reward.parts; several "
+            "rewards are added up as reward.parts",
+        )
+    if rule == "regex":
+        return Broken(
+            "regex needs a pattern",
+            "give it as a part: reward.parts: [{name: format, rule: regex, parameters: {pattern: ...}}]",
+        )
+    return None
+
+
+def parts_are_told_apart(parts: tuple[RewardPartConfig, ...] | None) -> Broken | None:
+    """Metrics have a name for each part, and dynamic sampling a sign of correctness."""
+    names = [part.name for part in parts or ()]
+    if len(set(names)) < len(names):
+        return Broken("two parts have the same name", "give each its own")
+    if parts and all(part.shaping for part in parts):
+        return Broken("all parts are shaping, so nothing says what is correct", "leave shaping out of one of them")
     return None
 
 
@@ -208,7 +232,16 @@ RULES: tuple[Rule, ...] = (
     Rule(("trainer.total_training_steps", "trainer.total_epochs"), run_ends),
     Rule(("actor.optim.lr_warmup_steps", "trainer.total_training_steps"), warm_up_ends),
     Rule(("actor.optim.min_lr_ratio", "actor.optim.lr_scheduler_type"), decays),
-    Rule(("reward.rule", "reward.custom_reward_function.path"), one_reward),
+    Rule(
+        (
+            "reward.rule",
+            "reward.custom_reward_function.path",
+            "reward.custom_reward_function.module",
+            "reward.parts",
+        ),
+        one_reward,
+    ),
+    Rule(("reward.parts",), parts_are_told_apart),
     Rule(("trainer.test_freq", "data.val_files"), evaluation_has_rows),
     Rule(("rollout.val_kwargs.n", "rollout.val_kwargs.temperature"), evaluation_samples),
     Rule(("trainer.keep_best", "trainer.best_metric", "trainer.test_freq", "trainer.save_freq"), best_is_measured),

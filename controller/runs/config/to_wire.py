@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from controller.runs.config.rollout import RolloutConfig, ValidationSampling
 from controller.runs.config.run_config import RunConfig
 from shared.contracts.learner import AlgorithmConfig, OptimConfig
-from shared.contracts.reward import FunctionReward, RuleReward
+from shared.contracts.reward import RewardSpec
 from shared.contracts.rollout import MultiTurn, Sampling
 
 
@@ -63,15 +63,9 @@ def multi_turn(config: RunConfig) -> MultiTurn | None:
     return MultiTurn(tool=turns.tool, max_turns=turns.max_assistant_turns or config.data.max_response_length)
 
 
-def reward_spec(config: RunConfig) -> RuleReward | FunctionReward:
+def reward_spec(config: RunConfig) -> RewardSpec:
     """What scores the completions."""
-    reward = config.reward
-    if reward.rule is not None:
-        return RuleReward(name=reward.rule)
-    function = reward.custom_reward_function
-    if function.path is None:
-        raise ValueError("a checked config has a rule or a function")
-    return FunctionReward(path=function.path, name=function.name)
+    return config.reward.to_wire()
 
 
 def _sampling(config: RunConfig, drawn: RolloutConfig | ValidationSampling, eos_ids: Sequence[int]) -> Sampling:

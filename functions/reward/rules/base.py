@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from functions.reward.outcome import Outcome
+from functions.reward.signatures import UnusableRow
 
 
-class BadGroundTruth(ValueError):
+class BadGroundTruth(UnusableRow, ValueError):
     """The row's ground truth is not one that the rule can compare with."""
 
 

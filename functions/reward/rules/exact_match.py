@@ -14,4 +14,5 @@ def exact_match(completion: str, ground_truth: str | None, prompt: str, columns:
     """
     if ground_truth is None or not ground_truth.strip():
         raise BadGroundTruth(f"exact_match needs a text as ground truth, the row has {ground_truth!r}")
-    return Rewarded(reward=1.0 if completion.strip() == ground_truth.strip() else 0.0)
+    answer = completion.strip()
+    return Rewarded(reward=1.0 if answer == ground_truth.strip() else 0.0, answer=answer)

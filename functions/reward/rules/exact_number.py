@@ -26,4 +26,4 @@ def exact_number(completion: str, ground_truth: str | None, prompt: str, columns
             f"exact_number needs a plain number such as 1324 as ground truth, the row has {ground_truth!r}"
         )
     _, mark, answer = completion.rpartition(MARK)
-    return Rewarded(reward=1.0 if mark and answer == ground_truth else 0.0)
+    return Rewarded(reward=1.0 if mark and answer == ground_truth else 0.0, answer=answer if mark else None)

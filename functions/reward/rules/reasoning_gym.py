@@ -54,7 +54,7 @@ def reasoning_gym(completion: str, ground_truth: str | None, prompt: str, column
             "metadata as reasoning-gym made them"
         )
     answer = answer_in(completion)
-    return Rewarded(reward=1.0 if answer is not None and _is_right(verify, answer, entry) else 0.0)
+    return Rewarded(reward=1.0 if answer is not None and _is_right(verify, answer, entry) else 0.0, answer=answer)
 
 
 def answer_in(completion: str) -> str | None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from functions.reward.outcome import CompletionText
-from functions.reward.scorer import score
-from functions.reward.user_function import UserFunctions
+from functions.reward.scorer import ModelMeans, Scorer
 from shared.contracts.completion import SampleId
 from shared.contracts.errors import InvalidInput, RewardFailed
 from shared.contracts.policy import BlobRef, ModelRef
@@ -21,10 +20,21 @@ EXACT = RuleReward(name="exact_number")
 
 
 @pytest.fixture
-async def functions(tmp_path: Path) -> AsyncIterator[UserFunctions]:
-    functions = UserFunctions(roots=[tmp_path], environ=os.environ)
-    yield functions
-    await functions.close()
+async def scorer(tmp_path: Path) -> AsyncIterator[Scorer]:
+    scorer = Scorer(roots=[tmp_path], environ=os.environ, allowed_hosts=(), secrets_folder=tmp_path / "secrets")
+    yield scorer
+    await scorer.close()
+
+
+async def _no_compute(function: Any, *arguments: object) -> Any:
+    raise AssertionError("no model is asked here")
+
+
+NO_MODELS = ModelMeans(check=lambda reward: reward.model.path, compute=_no_compute, threads=1)
+
+
+async def score(scorer: Scorer, prompts: Any, completions: Any, inputs: RewardInputs) -> Scores:
+    return (await scorer.score(prompts, completions, inputs, models=NO_MODELS)).scores
 
 
 def _inputs(reward: Any = EXACT, rows: tuple[str, ...] = ("a", "b"), **options: Any) -> RewardInputs:
@@ -45,7 +55,7 @@ def _table(scores: Scores) -> list[tuple[str, int, float]]:
     return [(score.row_uid, score.sample, score.reward) for score in scores.scores]
 
 
-async def test_scores_are_sorted_whatever_the_order_of_arrival(functions: UserFunctions) -> None:
+async def test_scores_are_sorted_whatever_the_order_of_arrival(scorer: Scorer) -> None:
     rows = [f"row{index}" for index in range(12)]
     prompts = [Prompt(row_uid=row, token_ids=(1,), text="?", ground_truth=row[3:]) for row in rows]
     completions = [CompletionText(SampleId(row, sample), f"#{sample}", (1,)) for row in rows for sample in range(12)]
@@ -53,31 +63,31 @@ async def test_scores_are_sorted_whatever_the_order_of_arrival(functions: UserFu
     shuffle(prompts)
     shuffle(completions)
     shuffle(rows)
-    scores = await score(prompts, completions, _inputs(rows=tuple(rows), num_samples=12), user_functions=functions)
+    scores = await score(scorer, prompts, completions, _inputs(rows=tuple(rows), num_samples=12))
     assert _table(scores) == [
         (row, sample, float(row == f"row{sample}")) for row in sorted(rows) for sample in range(12)
     ]
     assert scores.dropped_rows == ()
 
 
-async def test_a_rules_reward_is_its_own_part(functions: UserFunctions) -> None:
-    scores = await score(_prompts(), _completions(), _inputs(), user_functions=functions)
+async def test_a_rules_reward_is_its_own_part(scorer: Scorer) -> None:
+    scores = await score(scorer, _prompts(), _completions(), _inputs())
     assert [item.reward_parts for item in scores.scores] == [{"exact_number": 1.0}] * 4
 
 
-async def test_a_functions_number_and_dict_become_parts(functions: UserFunctions, tmp_path: Path) -> None:
+async def test_a_functions_number_and_dict_become_parts(scorer: Scorer, tmp_path: Path) -> None:
     (tmp_path / "r.py").write_text(
         "def number(solution_str): return 0.5\ndef parts(solution_str): return {'score': 0.5, 'format': 1, 'pred': 'x'}"
     )
     for name, expected in (("number", {"number": 0.5}), ("parts", {"score": 0.5, "format": 1.0})):
         inputs = _inputs(FunctionReward(path="r.py", name=name))
-        scores = await score(_prompts(), _completions(), inputs, user_functions=functions)
+        scores = await score(scorer, _prompts(), _completions(), inputs)
         assert [item.reward for item in scores.scores] == [0.5] * 4
         assert [item.reward_parts for item in scores.scores] == [expected] * 4
 
 
-async def test_rows_of_the_batch_that_are_not_asked_for_are_left_alone(functions: UserFunctions) -> None:
-    scores = await score(_prompts("xaby"), _completions("a"), _inputs(rows=("a",)), user_functions=functions)
+async def test_rows_of_the_batch_that_are_not_asked_for_are_left_alone(scorer: Scorer) -> None:
+    scores = await score(scorer, _prompts("xaby"), _completions("a"), _inputs(rows=("a",)))
     assert _table(scores) == [("a", 0, 1.0), ("a", 1, 1.0)]
 
 
@@ -98,7 +108,7 @@ async def test_rows_of_the_batch_that_are_not_asked_for_are_left_alone(functions
 )
 @pytest.mark.parametrize("on_failure", ["fail", "drop_group"])
 async def test_bad_input_is_refused_and_named(
-    functions: UserFunctions,
+    scorer: Scorer,
     prompts: list[Prompt],
     completions: list[CompletionText],
     inputs: RewardInputs,
@@ -107,7 +117,7 @@ async def test_bad_input_is_refused_and_named(
 ) -> None:
     inputs = inputs.model_copy(update={"on_failure": on_failure})
     with pytest.raises(InvalidInput, match=reason):
-        await score(prompts, completions, inputs, user_functions=functions)
+        await score(scorer, prompts, completions, inputs)
 
 
 FAILS_ON_B = """
@@ -131,18 +141,18 @@ def _failing_case(
 
 @pytest.mark.parametrize(("name", "reason"), [("raises", "ValueError: boom"), ("none", "not applicable")])
 async def test_a_completion_without_reward_fails_the_call_by_default(
-    functions: UserFunctions, tmp_path: Path, name: str, reason: str
+    scorer: Scorer, tmp_path: Path, name: str, reason: str
 ) -> None:
     with pytest.raises(RewardFailed, match=f"row b, sample 1.*{reason}|{reason}.*row b, sample 1") as failed:
-        await score(*_failing_case(tmp_path, name, "fail"), user_functions=functions)
+        await score(scorer, *_failing_case(tmp_path, name, "fail"))
     assert (failed.value.details["row_uid"], failed.value.details["sample"]) == ("b", 1)
 
 
 @pytest.mark.parametrize("name", ["raises", "none"])
 async def test_drop_group_leaves_the_whole_group_out_and_counts_it(
-    functions: UserFunctions, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+    scorer: Scorer, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scores = await score(*_failing_case(tmp_path, name, "drop_group"), user_functions=functions)
+    scores = await score(scorer, *_failing_case(tmp_path, name, "drop_group"))
     assert scores.dropped_rows == ("b",)
     assert _table(scores) == [("a", 0, 0.0), ("a", 1, 0.0), ("c", 0, 0.0), ("c", 1, 0.0)]
     assert "row b, sample 1" in caplog.text

@@ -132,19 +132,19 @@ def test_a_required_parameter_without_column_is_named() -> None:
 
 @pytest.mark.parametrize("number", [1, 1.0, True, np.float32(1), np.int64(1), np.ones(()), Fraction(1)])
 def test_numbers_of_every_kind_are_rewards(number: Any) -> None:
-    assert read_result(VERL, number, 1) == [{"reward": 1.0, "parts": {}}]
-    assert read_result(TRL, [number, 0], 2)[0] == {"reward": 1.0, "parts": {}}
+    assert read_result(VERL, number, 1) == [{"reward": 1.0, "parts": {}, "answer": None}]
+    assert read_result(TRL, [number, 0], 2)[0] == {"reward": 1.0, "parts": {}, "answer": None}
 
 
 def test_none_is_not_zero() -> None:
-    assert read_result(TRL, [None, 0.0], 2) == [{"reward": None, "parts": {}}, {"reward": 0.0, "parts": {}}]
+    assert [score["reward"] for score in read_result(TRL, [None, 0.0], 2)] == [None, 0.0]
     assert read_result(VERL, None, 1)[0]["reward"] is None
     assert read_result(VERL, {"score": None}, 1)[0]["reward"] is None
 
 
 def test_a_dict_gives_its_score_and_its_numbers_as_parts() -> None:
     result = {"score": 0.5, "acc": True, "format": np.float32(0.25), "pred": "1324", "spans": [1, 2]}
-    expected = {"reward": 0.5, "parts": {"score": 0.5, "acc": 1.0, "format": 0.25}}
+    expected = {"reward": 0.5, "parts": {"score": 0.5, "acc": 1.0, "format": 0.25}, "answer": "1324"}
     assert read_result(VERL, result, 1) == [expected]
 
 

@@ -70,8 +70,8 @@ async def test_verls_form_is_called_for_each_completion(bench: Bench, prefix: st
     prompt = {"data_source": "add", "columns": {"level": 3}}
     outcomes, failures = await bench.score(source, {"a": ["1", "22"], "b": ["3", "1"]}, prompt=prompt)
     assert not failures
-    assert outcomes[SampleId("a", 0)] == Rewarded(reward=1.0, parts={"score": 1.0, "length": 1.0})
-    assert outcomes[SampleId("a", 1)] == Rewarded(reward=0.0, parts={"score": 0.0, "length": 2.0})
+    assert outcomes[SampleId("a", 0)] == Rewarded(reward=1.0, parts={"score": 1.0, "length": 1.0}, answer="1")
+    assert outcomes[SampleId("a", 1)] == Rewarded(reward=0.0, parts={"score": 0.0, "length": 2.0}, answer="22")
     assert _rewards((outcomes, failures)) == {"a:0": 1.0, "a:1": 0.0, "b:0": 0.0, "b:1": 1.0}
 
 

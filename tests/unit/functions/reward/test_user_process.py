@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from functions.reward.user_process import UserFile, UserProcess, WorkerEnded, worker_environment
+from functions.reward.user_process import UserCode, UserProcess, WorkerEnded, worker_environment
 from shared.contracts.errors import InvalidInput, RewardFailed, RewardTimeout
 
 Launch = Callable[..., Any]
@@ -35,7 +35,7 @@ def launch(tmp_path: Path) -> Launch:
         path = tmp_path / "reward.py"
         path.write_text(source)
         environment = options.get("environment", worker_environment(os.environ))
-        process = await UserProcess.start(UserFile(path, name, ""), environment, options.get("load_limit_s", 30.0))
+        process = await UserProcess.start(UserCode(path, name, ""), environment, options.get("load_limit_s", 30.0))
         try:
             yield process
         finally:
@@ -89,7 +89,7 @@ def compute_score(solution_str, ground_truth):
 """
     async with launch(source) as process:
         for _ in range(2):
-            assert await _ask(process) == {"index": 0, "scores": [{"reward": 1.0, "parts": {}}]}
+            assert await _ask(process) == {"index": 0, "scores": [{"reward": 1.0, "parts": {}, "answer": None}]}
     printed = capfd.readouterr()
     assert printed.out == ""
     for text in ("while loading", "to the original", "to the descriptor", "from a program"):
@@ -232,9 +232,9 @@ async def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
     parent_code = f"""
 import asyncio, json, os, sys
 from pathlib import Path
-from functions.reward.user_process import UserFile, UserProcess, worker_environment
+from functions.reward.user_process import UserCode, UserProcess, worker_environment
 async def main():
-    file = UserFile(Path({str(tmp_path / "reward.py")!r}), "compute_score", "")
+    file = UserCode(Path({str(tmp_path / "reward.py")!r}), "compute_score", "")
     process = await UserProcess.start(file, worker_environment(os.environ), 30.0)
     process.send_round([json.dumps({JOB!r}).encode() + b"\\n"], concurrency=1, limit_s=600)
     await asyncio.sleep(0.05)

@@ -27,7 +27,18 @@ from shared.contracts.learner import (
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.prefill import PrefillInputs, PrefillOutputs, PrefixKvHandle
 from shared.contracts.reference import ReferenceInputs, ReferenceOutputs
-from shared.contracts.reward import FunctionReward, RewardInputs, RewardOutputs, RuleReward
+from shared.contracts.reward import (
+    FunctionReward,
+    ModelReward,
+    PartSummary,
+    RegexParameters,
+    RemoteReward,
+    RewardInputs,
+    RewardOutputs,
+    RewardPart,
+    RuleReward,
+    SumReward,
+)
 from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling
 from shared.contracts.stage import Purpose, Stage
 from shared.contracts.wire import Wire
@@ -143,8 +154,41 @@ EXAMPLES: dict[str, Wire] = {
         ),
         policy=None,
     ),
+    "reward_sum_call": call(
+        Stage.REWARD,
+        RewardInputs(
+            prompts=blob("prompts"),
+            row_uids=ROWS,
+            num_samples=8,
+            model=MODEL,
+            reward=SumReward(
+                parts=(
+                    RewardPart(
+                        name="format",
+                        weight=0.5,
+                        shaping=True,
+                        reward=RuleReward(name="regex", parameters=RegexParameters(pattern=".*")),
+                    ),
+                    RewardPart(name="style", reward=ModelReward(model=MODEL)),
+                    RewardPart(
+                        name="judge",
+                        reward=RemoteReward(url="https://judge.example", protocol="v2", model="judge", secret="judge"),
+                    ),
+                )
+            ),
+        ),
+        policy=None,
+    ),
     "reward_reply": reply(
-        Stage.REWARD, RewardOutputs(scores=blob("scores"), num_scored=8, num_dropped_groups=1, mean_reward=0.25)
+        Stage.REWARD,
+        RewardOutputs(
+            scores=blob("scores"),
+            num_scored=8,
+            num_dropped_groups=1,
+            mean_reward=0.25,
+            parts=(PartSummary(name="style", num_scored=6, num_none=2, mean=0.25),),
+            flat_rows=("row-1",),
+        ),
     ),
     "reference_call": call(
         Stage.REFERENCE,

@@ -53,7 +53,7 @@ def test_rules_are_about_keys() -> None:
         ({"actor.optim.lr_warmup_steps": 11}, "actor.optim.lr_warmup_steps", "only 10 steps"),
         ({"actor.optim.min_lr_ratio": 0.1}, "actor.optim.min_lr_ratio", "no effect"),
         ({"reward.rule": None}, "reward.rule", "nothing says"),
-        ({"reward.custom_reward_function.path": "f.py"}, "reward.rule", "a rule and a function"),
+        ({"reward.custom_reward_function.path": "f.py"}, "reward.rule", "several rewards"),
         ({"trainer.test_freq": 5}, "trainer.test_freq", "no held-out rows"),
         ({"rollout.val_kwargs.n": 4}, "rollout.val_kwargs.n", "all 4 completions are the same"),
         ({"trainer.keep_best": 2}, "trainer.keep_best", "there are none"),
