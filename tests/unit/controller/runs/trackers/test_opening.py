@@ -95,7 +95,7 @@ def test_a_tracker_knows_the_run_and_none_of_its_secrets(tmp_path: Path, spy: ty
 
     run()
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert b"global_step_3" in written
+    assert b"training/global_step" in written
     assert key.encode() not in written
 
 
