@@ -41,6 +41,22 @@ class ReplicaLife:
     """Why it is pending or why it ended: "unschedulable: 3 of 2 cpus", "scaled down", "killed by signal 9"."""
     inferred: bool = False
     """True where a time was not observed but inferred from the last sign of life."""
+    num_in_flight: int = 0
+    """Requests that it works on now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionState:
+    """One revision of a function as the platform sees it now."""
+
+    name: str
+    percent: int
+    """Share of the function's requests that go to it."""
+    tags: tuple[str, ...] = ()
+    """Host names of its own, as ``<tag>-<function>``."""
+    ready: bool = True
+    """Whether it has been ready once, so that it may get requests."""
+    num_replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +77,10 @@ class FunctionState:
     num_queued: int
     min_scale: int
     max_scale: int
+    revisions: tuple[RevisionState, ...] = ()
+    """Those that the platform keeps, the oldest first."""
+    activator_in_path: bool = True
+    """Whether requests wait in one queue for all replicas, and not each at a replica that was chosen for it."""
 
 
 class FunctionUnreachable(Exception):
@@ -95,6 +115,13 @@ class Platform(Protocol):
         """Ask for at least ``num_replicas`` of the stage's function until the time ``hold_until``.
 
         Returns at once. 0 withdraws the request; replicas then leave as the function's own scaling decides.
+        """
+        ...
+
+    async def retire(self, stage: Stage, instances: Sequence[InstanceId]) -> None:
+        """Say that these replicas have no more to do, so that the next scale-down takes them before the others.
+
+        Names that the platform does not know are passed over: their replicas have ended.
         """
         ...
 

@@ -1,17 +1,22 @@
-"""Which request goes to which replica: buffering at zero, the concurrency limit, first come first served.
+"""The central queue of a revision: buffering at zero, the concurrency limit, first come first served.
 
-Source: knative/serving ``pkg/activator/net`` (throttler, lb_policy). No network and no clock here; a caller that
-gives up cancels its ``acquire``.
+Source: knative/serving ``pkg/activator/net/throttler.go``. No network and no clock here; a caller that gives up
+cancels its ``acquire``.
 """
 
 import asyncio
 from collections import deque
+from random import Random
 from typing import Generic, TypeVar
 
-Replica = TypeVar("Replica")
+from controller.platforms.local.load_balancing import (
+    FIRST_AVAILABLE_UP_TO,
+    first_available,
+    round_robin,
+    two_choices,
+)
 
-_FIRST_AVAILABLE_UP_TO = 3
-"""Up to this concurrency limit Knative fills the first replica first; above it takes turns."""
+Replica = TypeVar("Replica")
 
 
 class QueueFull(Exception):
@@ -23,11 +28,12 @@ class TurnedAway(Exception):
 
 
 class Activator(Generic[Replica]):
-    """Slots of the ready replicas and the requests that wait for one."""
+    """Slots of the ready replicas and the requests that wait for one. It knows only what passes through it."""
 
-    def __init__(self, *, container_concurrency: int, queue_limit: int) -> None:
-        self.container_concurrency = container_concurrency
+    def __init__(self, *, container_concurrency: int, queue_limit: int, random: Random) -> None:
+        self._container_concurrency = container_concurrency
         self._queue_limit = queue_limit
+        self._random = random
         self._open: list[Replica] = []
         self._in_flight: dict[Replica, int] = {}
         self._waiting: deque[asyncio.Future[Replica]] = deque()
@@ -37,15 +43,6 @@ class Activator(Generic[Replica]):
     def num_queued(self) -> int:
         """Requests that wait for a slot."""
         return len(self._waiting)
-
-    @property
-    def num_in_flight(self) -> int:
-        """Requests that replicas work on, draining ones included."""
-        return sum(self._in_flight.values())
-
-    def in_flight(self, replica: Replica) -> int:
-        """Requests that this replica works on."""
-        return self._in_flight.get(replica, 0)
 
     def add(self, replica: Replica) -> None:
         """A replica is ready: it takes requests from now on."""
@@ -112,12 +109,15 @@ class Activator(Generic[Replica]):
 
     def _pick(self) -> Replica | None:
         """The replica for the next request, None where all are at their limit."""
-        if not self.container_concurrency:
-            return min(self._open, key=self._in_flight.__getitem__, default=None)
-        free = [replica for replica in self._open if self._in_flight[replica] < self.container_concurrency]
-        if not free:
+        limit = self._container_concurrency
+        in_flight = [self._in_flight[replica] for replica in self._open]
+        if not limit:
+            chosen = two_choices(in_flight, self._random)
+        elif limit <= FIRST_AVAILABLE_UP_TO:
+            chosen = first_available(in_flight, limit)
+        else:
+            chosen = round_robin(in_flight, limit, self._next_turn)
+        if chosen is None:
             return None
-        if self.container_concurrency <= _FIRST_AVAILABLE_UP_TO:
-            return free[0]
-        self._next_turn += 1
-        return free[self._next_turn % len(free)]
+        self._next_turn = chosen + 1
+        return self._open[chosen]

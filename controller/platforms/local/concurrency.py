@@ -1,13 +1,14 @@
-"""How many requests a function had, as Knative's activator reports it and its autoscaler averages it. No clock.
+"""How many requests a revision had, as Knative's activator and queue-proxies report it and its autoscaler averages it.
 
-Sources: knative/serving ``pkg/activator/handler/concurrency_reporter.go``, ``pkg/autoscaler/aggregation/bucketing.go``.
+Sources: knative/serving ``pkg/activator/handler/concurrency_reporter.go``, ``pkg/queue/request_metric.go``,
+``pkg/autoscaler/aggregation/bucketing.go``. No clock here.
 Times are seconds on any clock that does not go back.
 """
 
 import math
 
 BUCKET_S = 1.0
-"""Length of a bucket, and the time between two reports."""
+"""Length of a bucket."""
 
 
 class ConcurrencyReporter:
@@ -53,6 +54,37 @@ class ConcurrencyReporter:
         self._last_change = now
 
 
+class ScrapedConcurrency:
+    """Requests that went straight to the replicas, as an average per report period; silence is an average of 0."""
+
+    def __init__(self, now: float) -> None:
+        self._num_requests = 0
+        self._area = 0.0
+        self._period_start = self._last_change = now
+
+    def request_in(self, now: float) -> None:
+        """A request has arrived at a replica."""
+        self._advance(now)
+        self._num_requests += 1
+
+    def request_out(self, now: float) -> None:
+        """A request has left, whatever its answer."""
+        self._advance(now)
+        self._num_requests -= 1
+
+    def report(self, now: float) -> float:
+        """Average concurrency since the last report."""
+        self._advance(now)
+        length = now - self._period_start
+        average = self._area / length if length > 0 else float(self._num_requests)
+        self._area, self._period_start = 0.0, now
+        return average
+
+    def _advance(self, now: float) -> None:
+        self._area += self._num_requests * (now - self._last_change)
+        self._last_change = now
+
+
 class BucketWindow:
     """Sums of reports per second over a sliding window, and their average over the seconds that were written.
 
@@ -78,6 +110,10 @@ class BucketWindow:
         self._sums[bucket] = self._sums.get(bucket, 0.0) + value
         self._last_write = bucket
         self._sums = {index: total for index, total in self._sums.items() if bucket - index < self._size}
+
+    def is_empty(self, now: float) -> bool:
+        """Whether nothing was recorded within the window."""
+        return self._last_write is None or int(now // BUCKET_S) - self._last_write >= self._size
 
     def average(self, now: float) -> float:
         """Mean over the buckets of the window that have been written; 0 after a window of silence."""

@@ -1,28 +1,18 @@
-"""One function on this machine: its queue, its replicas and how many there are."""
+"""One function on this machine, as a Knative Service: its revisions, and which of them a request goes to."""
 
 import asyncio
-import logging
-import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.platforms.base import FunctionState, ReplicaLife
-from controller.platforms.local.activator import Activator
-from controller.platforms.local.autoscaler import AutoscalerState, Observation, decide
-from controller.platforms.local.concurrency import BucketWindow, ConcurrencyReporter
-from controller.platforms.local.crash_backoff import CrashBackoff
-from controller.platforms.local.http_stream import BrokenStream, HttpStream
-from controller.platforms.local.launcher import Launcher
+from controller.platforms.base import FunctionState, ReplicaLife, RevisionState
 from controller.platforms.local.manifest import FunctionManifest
-from controller.platforms.local.replica import Departure, Replica, ReplicaState
-from controller.platforms.local.revision import Revision
+from controller.platforms.local.replica import ReplicaState
+from controller.platforms.local.replica_set import Template
+from controller.platforms.local.revision import Place, Revision
+from controller.platforms.local.revision_garbage import outdated
+from controller.platforms.local.traffic import Share, check_revisions, choose, percentages, resolve, tagged
 from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
-
-logger = logging.getLogger(__name__)
-
-_ACTIVE = (ReplicaState.PENDING, ReplicaState.STARTED, ReplicaState.READY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,265 +25,189 @@ class Hold:
 
 
 class Function:
-    """Admits requests, follows the autoscaler, owns the replicas. All times are the loop's."""
+    """Owns the revisions. A template change makes a new one; traffic moves to it only when it is ready."""
 
     def __init__(
         self,
         manifest: FunctionManifest,
         env: Mapping[str, str],
-        launcher: Launcher,
+        place: Place,
         *,
-        queue_limit: int,
-        drain_quiet_s: float,
         on_ended: Callable[[ReplicaLife], None],
     ) -> None:
-        self._revision = Revision(manifest=manifest)
-        self._env = env
-        self._launcher = launcher
-        self._drain_quiet_s = drain_quiet_s
-        self._on_ended = on_ended
         self._loop = asyncio.get_running_loop()
-        self._activator: Activator[Replica] = Activator(
-            container_concurrency=manifest.container_concurrency, queue_limit=queue_limit
-        )
-        self._replicas: dict[InstanceId, Replica] = {}
+        self._place = place
+        self._on_ended = on_ended
+        self._revisions: dict[str, Revision] = {}
+        self._generation = 0
         self._holds: dict[Stage, Hold] = {}
-        self._backoff = CrashBackoff()
-        self._retry: asyncio.TimerHandle | None = None
-        self._stopped = False
-        self._decision = AutoscalerState()
-        self._forget_load()
+        self.manifest = manifest
+        """The latest one that was read."""
+        self._latest_ready = ""
+        self._shares: tuple[Share, ...] = ()
+        self._create_revision(env)
 
     @property
-    def manifest(self) -> FunctionManifest:
-        """The manifest that new replicas follow."""
-        return self._revision.manifest
+    def revisions(self) -> Mapping[str, Revision]:
+        """By name, the oldest first."""
+        return self._revisions
 
     @property
-    def timeout_s(self) -> float:
-        """Longest time of a whole request."""
-        return self.manifest.timeout_s
+    def main(self) -> Revision:
+        """The revision that gets most of the requests, the newest of equal ones."""
+        shared = percentages(self._shares)
+        newest_first = reversed(self._revisions.values())
+        return max(newest_first, key=lambda revision: shared.get(revision.name, -1))
 
-    @property
-    def response_start_timeout_s(self) -> float:
-        """Longest time to the first byte of an answer; 0: no limit of its own."""
-        return self.manifest.response_start_timeout_s
+    def hosts(self) -> dict[str, str]:
+        """First labels of its hosts, with the tag that each stands for; empty for the function's own name."""
+        name = self.manifest.name
+        return {name: "", **{f"{tag}-{name}": tag for tag in tagged(self._shares)}}
+
+    def choose_revision(self, tag: str = "") -> Revision:
+        """The revision of one request: the tag's, or one by the percentages."""
+        name = tagged(self._shares)[tag] if tag else choose(self._shares, self._place.random.random())
+        return self._revisions[name]
 
     def state(self, url: str) -> FunctionState:
-        """What it looks like now."""
-        now = self._loop.time()
-        states = [replica.state for replica in self._active()]
-        waiting = self._backoff.waiting(now)
+        """What it looks like now: counts over all revisions, the rest of the main one."""
+        main = self.main
+        states = [replica.state for revision in self._revisions.values() for replica in revision.replicas.active]
         return FunctionState(
             name=self.manifest.name,
             stages=self.manifest.stages,
             url=url,
-            revision=self._revision.name,
-            image=self.manifest.image,
-            ready=self._backoff.num_failures == 0,
-            reason=waiting or self._backoff.reason,
+            revision=main.name,
+            image=main.manifest.image,
+            ready=not main.failure,
+            reason=main.failure,
             num_replicas=len(states),
             num_ready=states.count(ReplicaState.READY),
             num_pending=states.count(ReplicaState.PENDING),
-            num_in_flight=self._activator.num_in_flight,
-            num_queued=self._activator.num_queued,
-            min_scale=max(self.manifest.scaling.min_scale, self._held(now)),
-            max_scale=self.manifest.scaling.max_scale,
+            num_in_flight=sum(revision.num_in_flight for revision in self._revisions.values()),
+            num_queued=sum(revision.num_queued for revision in self._revisions.values()),
+            min_scale=main.min_scale,
+            max_scale=main.scaling.max_scale,
+            revisions=self._revision_states(),
+            activator_in_path=main.activator_in_path,
         )
 
     def lives(self) -> Iterable[ReplicaLife]:
         """Lives of the replicas that have not ended."""
-        return [replica.life for replica in self._replicas.values()]
+        return [life for revision in self._revisions.values() for life in revision.replicas.lives()]
 
-    @asynccontextmanager
-    async def admit(self) -> AsyncIterator[HttpStream]:
-        """Wait for a slot on a replica and hold it. Raises ``QueueFull`` or ``TurnedAway``."""
-        reporter = self._reporter
-        first_report = reporter.request_in(self._loop.time())
-        try:
-            if first_report is not None or self._decision.desired == 0:
-                self._record(first_report or 1.0)
-            async with self._slot() as (replica, stream):
-                try:
-                    yield stream
-                except BrokenStream as error:
-                    if error.stream is stream:
-                        replica.suspect()
-                    raise
-                finally:
-                    replica.origin.give_back(stream)
-        finally:
-            reporter.request_out(self._loop.time())
+    def check(self, manifest: FunctionManifest) -> None:
+        """Raises ``TrafficRefused`` where the manifest's traffic names a revision that ``apply`` would not find."""
+        coming = [self._name(self._generation + 1)] if manifest.template != self.manifest.template else []
+        check_revisions(manifest.traffic, [*self._revisions, *coming])
 
-    @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[tuple[Replica, HttpStream]]:
-        """A slot and a connection. A replica that cannot be reached has seen no request, so another gets it."""
-        while True:
-            replica = await self._activator.acquire()
-            try:
-                try:
-                    stream = await replica.origin.connect()
-                except OSError:
-                    replica.suspect()
-                    continue
-                yield replica, stream
-                return
-            finally:
-                self._activator.release(replica)
-                replica.request_ended()
+    def apply(self, manifest: FunctionManifest, env: Mapping[str, str]) -> None:
+        """Follow a manifest that was read again and checked: another template is another revision."""
+        changed = manifest.template != self.manifest.template
+        self.manifest = manifest
+        if changed:
+            self._create_revision(env)
+        else:
+            self._route()
 
     def hold(self, stage: Stage, num_replicas: int, *, until: float) -> None:
-        """Raise the minimum for a stage until a time; 0 withdraws it."""
+        """Raise the main revision's minimum for a stage until a time; 0 withdraws it."""
         if num_replicas > 0:
             self._holds[stage] = Hold(num_replicas=num_replicas, until=until)
         else:
             self._holds.pop(stage, None)
-        self.reconcile()
+        self._tell_revisions()
+
+    def finish(self, instances: Iterable[InstanceId]) -> None:
+        """These replicas have no more to do."""
+        for revision in self._revisions.values():
+            revision.replicas.finish(instances)
 
     def release(self, *, grace_s: float) -> None:
-        """Withdraw every hold, forget the load and end all replicas within ``grace_s``; who waits gets 503."""
+        """Withdraw every hold and end all replicas within ``grace_s``; who waits gets 503."""
         self._holds.clear()
-        self._forget_load()
-        self._activator.turn_away()
-        self._end_all("released", grace_s)
+        self._tell_revisions()
+        for revision in self._revisions.values():
+            revision.release("released", grace_s=grace_s)
 
     async def stop(self, *, grace_s: float) -> None:
         """End all replicas and start no more."""
-        self._stopped = True
-        if self._retry is not None:
-            self._retry.cancel()
-        self._activator.turn_away()
-        self._end_all("platform stopped", grace_s)
-        await asyncio.gather(*(replica.wait_ended() for replica in list(self._replicas.values())))
-
-    def apply(self, manifest: FunctionManifest, env: Mapping[str, str]) -> None:
-        """Follow a manifest that was read again: with another template, a new revision replaces the replicas."""
-        revision = self._revision.next(manifest)
-        if revision is self._revision:
-            return
-        self._revision, self._env = revision, env
-        self._activator.container_concurrency = manifest.container_concurrency
-        self._backoff = CrashBackoff()
-        self._stable_window.resize(manifest.scaling.window_s)
-        self._panic_window.resize(manifest.scaling.panic_window_s)
-        for replica in self._active():
-            self._let_go(replica, "replaced by another revision")
-        self.reconcile()
+        stops = [revision.stop("platform stopped", grace_s=grace_s) for revision in self._revisions.values()]
+        await asyncio.gather(*stops)
 
     def report(self) -> None:
-        """Once a second: record the concurrency since the last time."""
-        value = self._reporter.report(self._loop.time())
-        if value is not None:
-            self._record(value)
+        """Once a second."""
+        for revision in self._revisions.values():
+            revision.report()
 
     def tick(self) -> None:
-        """Decide how many replicas there should be, and see to it."""
-        now = self._loop.time()
-        num_ready = sum(replica.state is ReplicaState.READY for replica in self._replicas.values())
-        seen = Observation(
-            now=now,
-            num_ready=num_ready,
-            stable_concurrency=self._stable_window.average(now),
-            panic_concurrency=self._panic_window.average(now),
-        )
-        self._decision = decide(self.manifest.scaling, self._decision, seen)
-        self.reconcile()
+        """Let every revision decide."""
+        self._tell_revisions()
+        for revision in list(self._revisions.values()):
+            revision.tick()
+        self._sweep()
 
     def reconcile(self) -> None:
-        """Start or let go replicas until as many are active as decided, within the bounds."""
-        if self._stopped:
-            return
-        wanted = self.manifest.scaling.bounded(self._decision.desired, raised_minimum=self._held(self._loop.time()))
-        active = self._active()
-        for _ in range(len(active), wanted):
-            instance = InstanceId(f"{self._revision.name}-{secrets.token_hex(4)}")
-            self._replicas[instance] = Replica(instance, self.manifest, self._revision.name, self)
-        by_worth = sorted(active, key=self._worth)
-        for replica in by_worth[: max(0, len(active) - wanted)]:
-            self._let_go(replica, "scaled down")
-        self._start_pending()
+        """What another replica has left may let one of these start."""
+        for revision in list(self._revisions.values()):
+            revision.reconcile()
 
-    def replica_ready(self, replica: Replica) -> None:
-        """Give it requests."""
-        self._backoff = CrashBackoff()
-        self._activator.add(replica)
+    def _name(self, generation: int) -> str:
+        return f"{self.manifest.name}-{generation:05d}"
 
-    def replica_unavailable(self, replica: Replica) -> None:
-        """Give it no requests."""
-        self._activator.remove(replica)
+    def _create_revision(self, env: Mapping[str, str]) -> None:
+        self._generation += 1
+        template = Template(revision=self._name(self._generation), manifest=self.manifest, env=env)
+        revision = Revision(template, self._place, on_ready=self._route, on_ended=self._on_ended)
+        self._revisions[revision.name] = revision
+        self._route()
+        revision.reconcile()
 
-    def replica_ended(self, replica: Replica) -> None:
-        """Take note; what it leaves undone is started again by the next ``reconcile``."""
-        self._activator.remove(replica)
-        self._launcher.ended(replica)
-        self._replicas.pop(replica.instance, None)
-        if replica.failed:
-            log = self._launcher.log_path(replica.instance)
-            logger.warning(
-                "replica %s of %s: %s; see %s", replica.instance, self.manifest.name, replica.life.reason, log
-            )
-            if replica.life.ready_at is None:
-                self._backoff = self._backoff.after_failure(self._loop.time(), f"{replica.life.reason}; see {log}")
-        self._on_ended(replica.life)
+    def _route(self) -> None:
+        """Take up the traffic that the manifest asks for, once all its revisions are ready."""
+        ready = [name for name, revision in self._revisions.items() if revision.is_ready]
+        self._latest_ready = ready[-1] if ready else ""
+        # Before the first revision is ready requests wait for it, where a cluster's ingress would answer 404.
+        latest = self._latest_ready or next(reversed(self._revisions))
+        shares = resolve(self.manifest.traffic, latest=latest)
+        if not self._shares or all(self._revisions[share.revision].is_ready for share in shares):
+            self._shares = shares
+        self._tell_revisions()
 
-    def num_in_flight(self, replica: Replica) -> int:
-        """Requests that one replica works on."""
-        return self._activator.in_flight(replica)
-
-    def _record(self, concurrency: float) -> None:
+    def _tell_revisions(self) -> None:
+        """Each hears whether requests can reach it, and the main one of the minimum that is held."""
         now = self._loop.time()
-        self._stable_window.record(now, concurrency)
-        self._panic_window.record(now, concurrency)
-        if concurrency > 0 and self._decision.desired == 0:
-            self.tick()
-
-    def _forget_load(self) -> None:
-        """Begin to count anew: the requests of now belong to replicas that go."""
-        scaling = self.manifest.scaling
-        self._reporter = ConcurrencyReporter()
-        self._stable_window = BucketWindow(scaling.window_s)
-        self._panic_window = BucketWindow(scaling.panic_window_s)
-        self._decision = AutoscalerState(initialized=scaling.initial_scale == 0)
-
-    def _held(self, now: float) -> int:
         self._holds = {stage: hold for stage, hold in self._holds.items() if hold.until > now}
-        return max((hold.num_replicas for hold in self._holds.values()), default=0)
+        held = max((hold.num_replicas for hold in self._holds.values()), default=0)
+        main, routed = self.main, percentages(self._shares)
+        newest = next(reversed(self._revisions))
+        for name, revision in list(self._revisions.items()):
+            # The newest has yet to show whether it becomes ready.
+            reachable = name in routed or (name == newest and not revision.is_ready)
+            revision.follow(reachable=reachable, raised_minimum=held if revision is main else 0)
 
-    def _active(self) -> list[Replica]:
-        return [replica for replica in self._replicas.values() if replica.state in _ACTIVE]
+    def _sweep(self) -> None:
+        """Forget old revisions, as soon as they have no replicas any more."""
+        referenced = {*percentages(self._shares), *self._named(), self._latest_ready, next(reversed(self._revisions))}
+        for name in outdated(list(self._revisions), referenced):
+            if not any(True for _ in self._revisions[name].replicas.all):
+                del self._revisions[name]
 
-    def _worth(self, replica: Replica) -> tuple[int, int, float]:
-        """Who is let go first: the idle before the busy, the less far before the further, the newest first."""
-        return (self._activator.in_flight(replica), _ACTIVE.index(replica.state), -replica.life.scheduled_at)
+    def _named(self) -> Iterable[str]:
+        return (target.revision for target in self.manifest.traffic if target.revision is not None)
 
-    def _start_pending(self) -> None:
-        now = self._loop.time()
-        backoff_reason = self._backoff.waiting(now)
-        if backoff_reason is not None and self._retry is None:
-            self._retry = self._loop.call_at(self._backoff.not_before, self._retry_pending)
-        for replica in self._active():
-            if replica.state is ReplicaState.PENDING:
-                reason = backoff_reason or self._launcher.try_start(replica, self._env)
-                if reason is not None:
-                    replica.stay_pending(reason)
-
-    def _retry_pending(self) -> None:
-        self._retry = None
-        self.reconcile()
-
-    def _let_go(self, replica: Replica, reason: str) -> None:
-        """The gentle way: after the quiet time and its last request, within the request timeout."""
-        now = self._loop.time()
-        replica.leave(
-            Departure(
-                reason=reason,
-                kill_at=now + replica.manifest.timeout_s,
-                finish_requests=True,
-                quiet_until=now + self._drain_quiet_s,
+    def _revision_states(self) -> tuple[RevisionState, ...]:
+        shared = percentages(self._shares)
+        tags: dict[str, list[str]] = {}
+        for tag, name in tagged(self._shares).items():
+            tags.setdefault(name, []).append(tag)
+        return tuple(
+            RevisionState(
+                name=name,
+                percent=shared.get(name, 0),
+                tags=tuple(tags.get(name, ())),
+                ready=revision.is_ready,
+                num_replicas=len(revision.replicas.active),
             )
+            for name, revision in self._revisions.items()
         )
-
-    def _end_all(self, reason: str, grace_s: float) -> None:
-        departure = Departure(reason=reason, kill_at=self._loop.time() + grace_s, finish_requests=False)
-        for replica in list(self._replicas.values()):
-            replica.leave(departure)

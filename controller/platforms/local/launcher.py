@@ -9,6 +9,7 @@ from controller.platforms.local.capacity import Machine
 from controller.platforms.local.http_origin import HttpOrigin
 from controller.platforms.local.ports import NoFreePort, PortPool
 from controller.platforms.local.python_environments import PythonEnvironments
+from controller.platforms.local.readiness import is_ready
 from controller.platforms.local.replica import Replica
 from controller.platforms.local.replica_environment import replica_environment
 from shared.contracts.ids import InstanceId
@@ -17,7 +18,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Launcher:
-    """The machine's side of all functions."""
+    """The machine's side of all functions: a ``Starter`` of real processes."""
 
     def __init__(
         self, machine: Machine, environments: PythonEnvironments, *, log_dir: Path, num_ended_logs: int
@@ -48,7 +49,7 @@ class Launcher:
             replica.instance,
             argv=manifest.command,
             env=replica_environment(
-                env,
+                {**env, **self._machine.environment(replica.instance)},
                 service=manifest.name,
                 revision=replica.life.revision,
                 instance=replica.instance,
@@ -56,7 +57,8 @@ class Launcher:
             ),
             log=self.log_path(replica.instance),
         )
-        replica.start(spawn, HttpOrigin(_LOOPBACK, port))
+        origin = HttpOrigin(_LOOPBACK, port)
+        replica.start(spawn, origin, partial(is_ready, origin, manifest.readiness_path))
         return None
 
     def ended(self, replica: Replica) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.platforms.local.autoscaler import ScalingSpec
+from controller.platforms.local.scaling_spec import ScalingSpec
+from controller.platforms.local.traffic import ALL_TO_LATEST, TrafficTarget
 from shared.contracts.stage import Stage
 
 
@@ -51,6 +52,8 @@ class FunctionManifest:
     resources: Resources = field(default_factory=Resources)
     readiness_path: str | None = None
     """GET path of the readiness probe. None: ready as soon as the port is open."""
+    traffic: tuple[TrafficTarget, ...] = ALL_TO_LATEST
+    """Which revisions requests go to."""
     template: str = ""
     """The template in canonical form: another text is another revision."""
     not_honoured: tuple[str, ...] = ()

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 
 import yaml
 
+from controller.platforms.local.cluster_defaults import LOCAL, ClusterDefaults
 from controller.platforms.local.manifest import ConfigReference, FunctionManifest, Resources
 from controller.platforms.local.manifest_section import ManifestRefused, Section
 from controller.platforms.local.quantities import parse_duration_s, parse_quantity
 from controller.platforms.local.scaling_annotations import PREFIX, AnnotationRefused, parse_scaling
+from controller.platforms.local.scaling_spec import ScalingSpec
+from controller.platforms.local.traffic import TrafficRefused, TrafficTarget, parse_traffic
 from shared.contracts.ids import is_identifier
 from shared.contracts.stage import Stage
 
@@ -24,11 +27,10 @@ MAX_TIMEOUT_S = 600
 _DEFAULT_TIMEOUT_S = 300
 _MAX_CONTAINER_CONCURRENCY = 1000
 _RESERVED_ENV = ("PORT", "K_SERVICE", "K_CONFIGURATION", "K_REVISION")
-_ALL_TO_LATEST = ({"latestRevision": True, "percent": 100}, {"latestRevision": True}, {"percent": 100})
 
 
-def parse_manifest(text: str, *, source: str) -> FunctionManifest:
-    """The function that a manifest file describes.
+def parse_manifest(text: str, *, source: str, cluster: ClusterDefaults = LOCAL) -> FunctionManifest:
+    """The function that a manifest file describes, on a cluster with these defaults.
 
     Raises ``ManifestRefused`` with the file, the field and the reason.
     """
@@ -45,19 +47,13 @@ def parse_manifest(text: str, *, source: str) -> FunctionManifest:
             raise service_annotations.refuse(key, "Knative refuses it here; it belongs to spec.template.metadata")
     metadata.ignore("labels", "namespace")
     spec = root.section("spec")
-    traffic = spec.take("traffic")
-    if traffic is not None and not (isinstance(traffic, list) and len(traffic) == 1 and traffic[0] in _ALL_TO_LATEST):
-        raise spec.refuse("traffic", "on one machine all requests go to the latest revision; leave it out")
+    traffic = _read_traffic(spec)
     template = spec.section("template")
     canonical = json.dumps(template.content(), sort_keys=True, default=str)
     scaling_annotations, environment, progress_deadline_s = _read_annotations(template.section("metadata"))
     pod = template.section("spec")
     concurrency = pod.integer("containerConcurrency", 0, at_least=0, at_most=_MAX_CONTAINER_CONCURRENCY)
-    try:
-        scaling = parse_scaling(scaling_annotations, container_concurrency=concurrency)
-    except AnnotationRefused as error:
-        field = f"spec.template.metadata.annotations.{PREFIX}{error.key}"
-        raise ManifestRefused(source, field, error.reason) from error
+    scaling = _read_scaling(scaling_annotations, concurrency, cluster, source)
     timeout_s, response_start_timeout_s = _read_timeouts(pod)
     container = _only_container(pod)
     env, references = _read_env(container)
@@ -76,6 +72,7 @@ def parse_manifest(text: str, *, source: str) -> FunctionManifest:
         progress_deadline_s=progress_deadline_s,
         resources=_read_resources(container.section("resources")),
         readiness_path=_read_readiness_path(container),
+        traffic=traffic,
         template=canonical,
         not_honoured=tuple(root.not_taken()),
     )
@@ -104,6 +101,23 @@ def _read_annotations(metadata: Section) -> tuple[Mapping[str, str], str, float]
         return scaling, environment, parse_duration_s(deadline)
     except ValueError as error:
         raise annotations.refuse(PROGRESS_DEADLINE_ANNOTATION, str(error)) from error
+
+
+def _read_scaling(
+    annotations: Mapping[str, str], concurrency: int, cluster: ClusterDefaults, source: str
+) -> ScalingSpec:
+    try:
+        return parse_scaling(annotations, container_concurrency=concurrency, cluster=cluster)
+    except AnnotationRefused as error:
+        field = f"spec.template.metadata.annotations.{PREFIX}{error.key}"
+        raise ManifestRefused(source, field, error.reason) from error
+
+
+def _read_traffic(spec: Section) -> tuple[TrafficTarget, ...]:
+    try:
+        return parse_traffic(spec.take("traffic"))
+    except TrafficRefused as error:
+        raise spec.refuse(f"traffic{error.field}", error.reason) from error
 
 
 def _read_timeouts(pod: Section) -> tuple[float, float]:

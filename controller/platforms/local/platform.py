@@ -3,21 +3,15 @@
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from random import Random
 
-from controller.platforms.base import (
-    FunctionState,
-    FunctionUnknown,
-    FunctionUnreachable,
-    PlatformReply,
-    ReplicaLife,
-)
+from controller.platforms.base import FunctionState, FunctionUnreachable, PlatformReply, ReplicaLife
 from controller.platforms.local.capacity import Machine
-from controller.platforms.local.concurrency import BUCKET_S
 from controller.platforms.local.fork_client import ForkServerError
-from controller.platforms.local.function import Function
+from controller.platforms.local.function_set import FunctionSet
 from controller.platforms.local.http_origin import HttpOrigin
 from controller.platforms.local.http_stream import BrokenStream
 from controller.platforms.local.launcher import Launcher
@@ -28,8 +22,10 @@ from controller.platforms.local.manifest_section import ManifestRefused
 from controller.platforms.local.proxy import Proxy, Route
 from controller.platforms.local.python_environments import PythonEnvironments
 from controller.platforms.local.replica_environment import THREAD_DEFAULTS, function_environment
-from controller.platforms.local.routing import PATH_PREFIX, find_route
+from controller.platforms.local.revision import Place
+from controller.platforms.local.routing import PATH_PREFIX
 from controller.platforms.local.settings import LocalSettings
+from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -45,24 +41,34 @@ class LocalPlatform:
         self,
         settings: LocalSettings,
         *,
-        read: Callable[[Path], Mapping[str, FunctionManifest]] = read_manifests,
+        read: Callable[[Path], Mapping[str, FunctionManifest]] | None = None,
     ) -> None:
+        """``read``: the functions of the manifests' folder, as ``read_manifests`` reads them."""
         self._settings = settings
-        self._read = read
-        self._functions: dict[str, Function] = {}
-        self._ended: deque[ReplicaLife] = deque(maxlen=settings.num_ended_lives)
+        self._read = read or partial(read_manifests, cluster=settings.cluster)
         self._environments = PythonEnvironments(
             {"": settings.python, **settings.python_environments},
             preload=settings.preload,
             env={**THREAD_DEFAULTS, **settings.base_environment},
             log_dir=settings.log_dir,
         )
-        self._launcher = Launcher(
-            Machine(num_cpus=settings.num_cpus, memory_bytes=settings.memory_bytes, num_gpus=settings.num_gpus),
-            self._environments,
-            log_dir=settings.log_dir,
-            num_ended_logs=settings.num_ended_logs,
+        machine = Machine(
+            num_cpus=settings.num_cpus,
+            memory_bytes=settings.memory_bytes,
+            num_gpus=settings.num_gpus,
+            gpu_devices=settings.gpu_devices,
         )
+        place = Place(
+            starter=Launcher(
+                machine, self._environments, log_dir=settings.log_dir, num_ended_logs=settings.num_ended_logs
+            ),
+            clock=time.time,
+            queue_limit=settings.queue_limit,
+            drain_quiet_s=settings.drain_quiet_s,
+            pacing=settings.pacing,
+            random=Random(settings.seed),
+        )
+        self._functions = FunctionSet(place, num_ended_lives=settings.num_ended_lives)
         self._proxy = Proxy(self._route)
         self._proxy_origin = HttpOrigin(settings.host, settings.port)
         self._port = settings.port
@@ -83,7 +89,7 @@ class LocalPlatform:
     @property
     def not_honoured(self) -> Mapping[str, tuple[str, ...]]:
         """Manifest fields that have no effect on this machine, by function."""
-        return {name: function.manifest.not_honoured for name, function in self._functions.items()}
+        return {name: function.manifest.not_honoured for name, function in self._functions.functions.items()}
 
     async def start(self) -> None:
         """Read the manifests, listen, and warm the environments (which goes on in the background).
@@ -95,10 +101,10 @@ class LocalPlatform:
             self.apply_manifests()
             self._port = await self._proxy.start(self._settings.host, self._settings.port)
             self._proxy_origin = HttpOrigin(self._settings.host, self._port)
-            for environment in {function.manifest.python_environment for function in self._functions.values()}:
+            functions = self._functions.functions.values()
+            for environment in {function.manifest.python_environment for function in functions}:
                 self._background.append(asyncio.create_task(self._warm(environment)))
-            self._background.append(asyncio.create_task(self._every(BUCKET_S, Function.report)))
-            self._background.append(asyncio.create_task(self._every(self._settings.tick_s, Function.tick)))
+            self._functions.start()
         except BaseException:
             await self.stop()
             raise
@@ -109,11 +115,10 @@ class LocalPlatform:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         grace_s = self._settings.stop_grace_s
-        stops = [asyncio.create_task(function.stop(grace_s=grace_s)) for function in self._functions.values()]
-        if stops:
-            await asyncio.wait(stops, timeout=grace_s + 1)
+        stopping = asyncio.create_task(self._functions.stop(grace_s=grace_s))
+        await asyncio.wait([stopping], timeout=grace_s + 1)
         await self._environments.close()
-        await asyncio.gather(*stops)
+        await stopping
         self._proxy_origin.close()
         await self._proxy.stop()
 
@@ -138,13 +143,10 @@ class LocalPlatform:
                 known = ", ".join(sorted(settings.python_environments)) or "none"
                 reason = f"no environment {manifest.python_environment!r}; known: {known}"
                 raise ManifestRefused(manifest.source, ENVIRONMENT_ANNOTATION, reason)
-        for name, manifest in manifests.items():
+        self._functions.apply(manifests, environments)
+        for manifest in manifests.values():
             if manifest.not_honoured:
                 logger.warning("%s: no effect on one machine: %s", manifest.source, ", ".join(manifest.not_honoured))
-            if name in self._functions:
-                self._functions[name].apply(manifest, environments[name])
-            else:
-                self._functions[name] = self._new_function(manifest, environments[name])
 
     def now(self) -> float:
         """Unix time in seconds."""
@@ -158,7 +160,7 @@ class LocalPlatform:
         self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
     ) -> PlatformReply:
         """Call the stage's function through the proxy. See ``Platform.invoke``."""
-        name = self._function_of(stage).manifest.name
+        name = self._functions.of_stage(stage).manifest.name
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._proxy_origin.fetch(
@@ -174,61 +176,38 @@ class LocalPlatform:
         """Raise the minimum of the stage's function, up to its maximum. See ``Platform.scale``."""
         remaining_s = hold_until - time.time()
         until = asyncio.get_running_loop().time() + remaining_s
-        self._function_of(stage).hold(stage, num_replicas, until=until)
+        self._functions.of_stage(stage).hold(stage, num_replicas, until=until)
+
+    async def annotate_revision(self, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Edit autoscaling annotations of a revision, with their full keys; None takes one away. No new revision.
+
+        Raises ``RevisionUnknown`` and ``AnnotationRefused``; then nothing has changed.
+        """
+        self._functions.annotate_revision(name, annotations)
+
+    async def retire(self, stage: Stage, instances: Sequence[InstanceId]) -> None:
+        """Give these replicas a low deletion cost. See ``Platform.retire``."""
+        self._functions.retire(stage, instances)
 
     async def release(self, stage: Stage) -> None:
         """Free the function's replicas: all are gone within ``release_grace_s``. See ``Platform.release``."""
-        self._function_of(stage).release(grace_s=self._settings.release_grace_s)
+        self._functions.of_stage(stage).release(grace_s=self._settings.release_grace_s)
 
     async def replicas(self) -> Sequence[ReplicaLife]:
         """Lives of all replicas, the ended ones first."""
-        living = [life for function in self._functions.values() for life in function.lives()]
-        return [*self._ended, *living]
+        return self._functions.lives()
 
     async def functions(self) -> Sequence[FunctionState]:
         """All functions and their state."""
-        return [function.state(f"{self.url}{PATH_PREFIX}{name}") for name, function in self._functions.items()]
-
-    def _new_function(self, manifest: FunctionManifest, env: Mapping[str, str]) -> Function:
-        return Function(
-            manifest,
-            env,
-            self._launcher,
-            queue_limit=self._settings.queue_limit,
-            drain_quiet_s=self._settings.drain_quiet_s,
-            on_ended=self._replica_ended,
-        )
-
-    def _function_of(self, stage: Stage) -> Function:
-        for function in self._functions.values():
-            if stage in function.manifest.stages:
-                return function
-        raise FunctionUnknown(f"no manifest in {self._settings.manifests_dir} serves the stage {stage.value}")
+        functions = self._functions.functions
+        return [function.state(f"{self.url}{PATH_PREFIX}{name}") for name, function in functions.items()]
 
     def _route(self, host: str, target: bytes) -> Route | None:
-        found = find_route(self._functions, host, target)
+        found = self._functions.route(host, target)
         return None if found is None else Route(function=found[0], target=found[1])
-
-    def _replica_ended(self, life: ReplicaLife) -> None:
-        self._ended.append(life)
-        # What it had reserved may let another function's replica start.
-        asyncio.get_running_loop().call_soon(self._reconcile)
-
-    def _reconcile(self) -> None:
-        for function in self._functions.values():
-            function.reconcile()
 
     async def _warm(self, environment: str) -> None:
         try:
             await self._environments.warm(environment)
         except ForkServerError as error:
             logger.error("environment %r: %s", environment or "default", error)
-
-    async def _every(self, period_s: float, act: Callable[[Function], None]) -> None:
-        while True:
-            await asyncio.sleep(period_s)
-            for function in self._functions.values():
-                try:
-                    act(function)
-                except Exception:
-                    logger.exception("function %s", function.manifest.name)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -11,9 +10,10 @@ from typing import Protocol
 
 from controller.platforms.base import ReplicaLife
 from controller.platforms.local.fork_client import ForkServerError
-from controller.platforms.local.http_origin import HttpOrigin
+from controller.platforms.local.http_stream import HttpStream
 from controller.platforms.local.manifest import FunctionManifest
-from controller.platforms.local.readiness import is_ready
+from controller.platforms.local.replica_queue import ReplicaQueue
+from controller.platforms.local.victims import Candidate
 from shared.contracts.ids import InstanceId
 
 _PROBE_EVERY_S = 0.02
@@ -72,6 +72,30 @@ class Process(Protocol):
         ...
 
 
+class Origin(Protocol):
+    """Where a replica listens."""
+
+    async def connect(self) -> HttpStream:
+        """A connection at rest. Raises ``OSError`` where nobody listens."""
+        ...
+
+    def give_back(self, stream: HttpStream) -> None:
+        """Keep or cut a connection after its message."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections at rest."""
+        ...
+
+
+Clock = Callable[[], float]
+"""Unix time in seconds."""
+Spawn = Callable[[], Awaitable[Process]]
+"""Starts the process. Raises ``ForkServerError``."""
+Probe = Callable[[], Awaitable[bool]]
+"""Whether the replica takes requests."""
+
+
 class ReplicaOwner(Protocol):
     """Who is told about a replica's life."""
 
@@ -87,18 +111,21 @@ class ReplicaOwner(Protocol):
         """It is gone."""
         ...
 
-    def num_in_flight(self, replica: "Replica") -> int:
-        """Requests that it works on."""
-        ...
-
 
 class Replica:
     """One replica of a function, from the wish for it to its end."""
 
-    def __init__(self, instance: InstanceId, manifest: FunctionManifest, revision: str, owner: ReplicaOwner) -> None:
+    def __init__(
+        self, instance: InstanceId, manifest: FunctionManifest, revision: str, owner: ReplicaOwner, clock: Clock
+    ) -> None:
         self.instance = instance
         self.manifest = manifest
-        self._origin: HttpOrigin | None = None
+        self.queue = ReplicaQueue(manifest.container_concurrency)
+        """Its requests."""
+        self.deletion_cost = 0
+        """Among the ready, the lower goes first when there are too many."""
+        self._clock = clock
+        self._origin: Origin | None = None
         self.failed = False
         """After its end: whether it ended without being asked to, or was never ready."""
         self.life = ReplicaLife(
@@ -108,7 +135,7 @@ class Replica:
             revision=revision,
             num_cpus=manifest.resources.num_cpus,
             num_gpus=manifest.resources.num_gpus,
-            scheduled_at=time.time(),
+            scheduled_at=clock(),
         )
         self._owner = owner
         self._departure: Departure | None = None
@@ -117,7 +144,7 @@ class Replica:
         self._living: asyncio.Task[None] | None = None
 
     @property
-    def origin(self) -> HttpOrigin:
+    def origin(self) -> Origin:
         """Where it listens."""
         if self._origin is None:
             raise RuntimeError(f"replica {self.instance} has not started")
@@ -134,15 +161,33 @@ class Replica:
             return ReplicaState.READY
         return ReplicaState.PENDING if self._living is None else ReplicaState.STARTED
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes requests now."""
+        return self.state is ReplicaState.READY and not self._suspect
+
+    @property
+    def candidate(self) -> Candidate:
+        """What counts when one of many has to go."""
+        ready_at = self.life.ready_at
+        return Candidate(
+            instance=self.instance,
+            placed=self.state is not ReplicaState.PENDING,
+            ready=self.is_ready,
+            deletion_cost=self.deletion_cost,
+            ready_at=0.0 if ready_at is None else ready_at,
+            scheduled_at=self.life.scheduled_at,
+        )
+
     def stay_pending(self, reason: str) -> None:
         """Say why it cannot start yet."""
         self.life = replace(self.life, reason=reason)
 
-    def start(self, spawn: Callable[[], Awaitable[Process]], origin: HttpOrigin) -> None:
-        """Fork its process, which will listen at ``origin``."""
+    def start(self, spawn: Spawn, origin: Origin, probe: Probe) -> None:
+        """Start its process, which will listen at ``origin`` and be ready when the probe says so."""
         self._origin = origin
         self.life = replace(self.life, reason="")
-        self._living = asyncio.create_task(self._live(spawn, origin), name=f"replica {self.instance}")
+        self._living = asyncio.create_task(self._live(spawn, origin, probe), name=f"replica {self.instance}")
 
     def leave(self, departure: Departure) -> None:
         """Go. A later call can only hasten it."""
@@ -158,7 +203,7 @@ class Replica:
         if self.life.started_at is None:
             self._living.cancel()  # there is no process yet
         elif first:
-            self.life = replace(self.life, draining_at=time.time(), reason=departure.reason)
+            self.life = replace(self.life, draining_at=self._clock(), reason=departure.reason)
         self._changed.set()
 
     def suspect(self) -> None:
@@ -177,7 +222,7 @@ class Replica:
         if self._living is not None:
             await asyncio.wait([self._living])
 
-    async def _live(self, spawn: Callable[[], Awaitable[Process]], origin: HttpOrigin) -> None:
+    async def _live(self, spawn: Spawn, origin: Origin, probe: Probe) -> None:
         try:
             process = await spawn()
         except ForkServerError as error:
@@ -189,11 +234,11 @@ class Replica:
             self._end(self._departure.reason, failed=False)
             return
         process.exit_status.add_done_callback(lambda _: self._changed.set())
-        self.life = replace(self.life, started_at=time.time())
+        self.life = replace(self.life, started_at=self._clock())
         try:
-            while await self._become_ready(process, origin):
+            while await self._become_ready(process, probe):
                 if self.life.ready_at is None:
-                    self.life = replace(self.life, ready_at=time.time())
+                    self.life = replace(self.life, ready_at=self._clock())
                 self._owner.replica_ready(self)
                 while not self._suspect and self._departure is None and not process.exit_status.done():
                     await self._wait_for_change()
@@ -207,13 +252,13 @@ class Replica:
             reason = f"{self._departure.reason}{', killed' if killed else ''}"
             self._end(reason, failed=self._departure.failed)
 
-    async def _become_ready(self, process: Process, origin: HttpOrigin) -> bool:
+    async def _become_ready(self, process: Process, probe: Probe) -> bool:
         """Probe until it is ready. False where it ended, has to go, or took too long (then it has to go)."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.manifest.progress_deadline_s
-        self._suspect = False
         while self._departure is None and not process.exit_status.done():
-            if await is_ready(origin, self.manifest.readiness_path):
+            if await probe():
+                self._suspect = False
                 return self._departure is None
             if loop.time() >= deadline:
                 reason = f"not ready within {self.manifest.progress_deadline_s:g} s"
@@ -232,7 +277,7 @@ class Replica:
                 process.kill()
                 await process.exit_status
                 return True
-            busy = departure.finish_requests and self._owner.num_in_flight(self) > 0
+            busy = departure.finish_requests and self.queue.num_requests > 0
             if not terminated and not busy and now >= departure.quiet_until:
                 process.terminate()
                 terminated = True
@@ -251,7 +296,8 @@ class Replica:
 
     def _end(self, reason: str, *, failed: bool) -> None:
         self.failed = failed
-        self.life = replace(self.life, ended_at=time.time(), reason=reason)
+        self.queue.close()
+        self.life = replace(self.life, ended_at=self._clock(), reason=reason)
         self._owner.replica_ended(self)
 
 

@@ -1,7 +1,7 @@
 """Which function a request is for. Pure.
 
-As on Knative by host: ``<service>.<namespace>.<domain>``, or the service's name alone. For people with a browser
-or curl also by path: ``/functions/<name>/...``.
+As on Knative by host: ``<service>.<namespace>.<domain>`` or ``<tag>-<service>.<namespace>.<domain>``, or the first
+label alone. For people with a browser or curl also by path: ``/functions/<first label>/...``.
 """
 
 from collections.abc import Mapping

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controller.platforms.local.cluster_defaults import LOCAL, ClusterDefaults
+from controller.platforms.local.pacing import Pacing
+
 PRELOAD = (
     # What uvicorn and FastAPI import only when a server or an application is made.
     "uvicorn.lifespan.on",
@@ -38,6 +41,9 @@ class LocalSettings:
     """Processors that replicas may request together."""
     memory_bytes: int
     num_gpus: int = 0
+    """GPUs that replicas may request together, as if the machine had them."""
+    gpu_devices: tuple[str, ...] = ()
+    """GPUs that the machine really has, as ``CUDA_VISIBLE_DEVICES`` names them; they count instead of ``num_gpus``."""
     base_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What a container's image would set (PATH, HOME, PYTHONPATH, ...). Functions get nothing else of the
     controller's environment."""
@@ -54,16 +60,21 @@ class LocalSettings:
     python_environments: Mapping[str, str] = field(default_factory=dict)
     """Interpreters by the name in a manifest's ``rlhfless.dev/environment``. Each has rlhfless installed."""
     preload: tuple[str, ...] = PRELOAD
+    cluster: ClusterDefaults = LOCAL
+    """Scaling of functions whose manifests do not say otherwise."""
     drain_quiet_s: float = 0.0
-    """How long a draining replica is left alone before SIGTERM (Knative: 30 s)."""
+    """How long a draining replica is left alone before SIGTERM. Knative waits 30 s, for requests that its ingress
+    still sends there; here nothing is sent to a replica that drains."""
     stop_grace_s: float = 3.0
     """Time that replicas have to end when the platform stops."""
     release_grace_s: float = 4.0
     """Time that replicas have to end when their stage is released."""
-    tick_s: float = 2.0
-    """Time between two decisions of the autoscaler."""
+    pacing: Pacing = field(default_factory=Pacing)
+    """How often load is reported and decisions are made."""
     queue_limit: int = 10_000
-    """Requests that may wait for one function; more get 503."""
+    """Requests that may wait for one revision; more get 503. Knative's activator holds them until its memory ends."""
+    seed: int | None = None
+    """Of the choices by percentage and of those between replicas. None: different each time."""
     num_ended_lives: int = 10_000
     """Lives of ended replicas that are remembered."""
     num_ended_logs: int = 200

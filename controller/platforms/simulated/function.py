@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from controller.platforms.base import FunctionState, PlatformReply, ReplicaLife
+from controller.platforms.base import FunctionState, PlatformReply, ReplicaLife, RevisionState
 from controller.platforms.simulated.clock import virtual_now
 from controller.platforms.simulated.function_spec import FunctionSpec, StageFunction
 from controller.platforms.simulated.replica import Replica
@@ -34,6 +34,7 @@ class Function:
         self._queue: deque[asyncio.Future[Replica | None]] = deque()
         self._replicas: list[Replica] = []
         self._holds: dict[Stage, Hold] = {}
+        self._retired: set[str] = set()
         self._num_started = 0
         self._look: asyncio.TimerHandle | None = None
         self.reconcile()
@@ -45,7 +46,7 @@ class Function:
 
     def lives(self) -> list[ReplicaLife]:
         """Lives of all replicas there ever were."""
-        return [replica.life for replica in self._replicas]
+        return [replace(replica.life, num_in_flight=replica.num_in_flight) for replica in self._replicas]
 
     def state(self) -> FunctionState:
         """What it looks like now."""
@@ -65,6 +66,7 @@ class Function:
             num_queued=len(self._queue),
             min_scale=max(self._spec.min_scale, self._num_held()),
             max_scale=self._spec.max_scale,
+            revisions=(RevisionState(name=self._revision, percent=100, num_replicas=len(active)),),
         )
 
     async def answer(
@@ -85,6 +87,11 @@ class Function:
         self._holds.pop(stage, None)
         if hold is not None:
             self._holds[stage] = hold
+        self.reconcile()
+
+    def retire(self, instances: Iterable[InstanceId]) -> None:
+        """Let these go before the others."""
+        self._retired.update(instances)
         self.reconcile()
 
     def release(self) -> None:
@@ -109,6 +116,7 @@ class Function:
             self._start()
         self._dispatch()
         idle = [replica for replica in self._active() if replica.is_ready and replica.num_in_flight == 0]
+        idle.sort(key=lambda replica: replica.instance not in self._retired)
         num_surplus = len(self._active()) - wanted
         for replica in [each for each in idle if leaves_at(self._spec, idle_since=each.idle_since) <= now]:
             if num_surplus > 0:

@@ -13,6 +13,7 @@ from controller.platforms.base import (
 from controller.platforms.simulated.clock import virtual_now
 from controller.platforms.simulated.function import Function, Hold
 from controller.platforms.simulated.function_spec import FunctionSpec, StageFunction
+from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
 
 
@@ -47,6 +48,10 @@ class SimulatedPlatform:
     async def scale(self, stage: Stage, num_replicas: int, *, hold_until: float) -> None:
         """Raise the minimum of the stage's function. See ``Platform.scale``."""
         self._function_of(stage).hold(stage, Hold(num_replicas, hold_until) if num_replicas > 0 else None)
+
+    async def retire(self, stage: Stage, instances: Sequence[InstanceId]) -> None:
+        """Let these replicas leave before the others. See ``Platform.retire``."""
+        self._function_of(stage).retire(instances)
 
     async def release(self, stage: Stage) -> None:
         """End the function's replicas; requests that run or wait are answered 503. See ``Platform.release``."""

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.platforms.local.autoscaler import AutoscalerState, Observation, ScalingSpec, decide
+from controller.platforms.local.autoscaler import UNKNOWN, AutoscalerState, Load, Observation, decide, started
+from controller.platforms.local.scaling_spec import ScalingSpec
 
 SPEC = ScalingSpec(container_concurrency=1, utilization=1.0, window_s=15.0)
-RESTED = AutoscalerState(initialized=True)
+RESTED = AutoscalerState(desired=0)
 
 
 def decided(
@@ -22,37 +23,15 @@ def decided(
     seen = Observation(
         now=now,
         num_ready=ready,
-        stable_concurrency=stable,
-        panic_concurrency=stable if panic is None else panic,
+        load=Load(stable=stable, panic=stable if panic is None else panic),
     )
     return decide(spec, state, seen)
 
 
 def in_calm(spec: ScalingSpec, *, ready: int, stable: float, at: float = 100.0) -> int:
     """The decision without a burst, for replicas that have been active for long."""
-    state = replace(RESTED, desired=ready, active_since=0.0)
+    state = replace(RESTED, desired=ready)
     return decided(spec, state, at, ready=ready, stable=stable, panic=0.0).desired
-
-
-@pytest.mark.parametrize(
-    ("concurrency_limit", "target", "utilization", "expected"),
-    [
-        (1, None, 1.0, 1.0),
-        (1, None, 0.7, 0.7),
-        (0, None, 0.7, 70.0),
-        (10, 4.0, 0.5, 2.0),
-        (2, 8.0, 1.0, 2.0),
-        (0, 8.0, 1.0, 8.0),
-    ],
-)
-def test_target_concurrency(concurrency_limit: int, target: float | None, utilization: float, expected: float) -> None:
-    spec = ScalingSpec(container_concurrency=concurrency_limit, target=target, utilization=utilization)
-    assert spec.target_concurrency == expected
-
-
-@pytest.mark.parametrize(("window_s", "panic_window_s"), [(60, 6), (15, 2), (6, 1), (14, 1)])
-def test_panic_window_is_whole_seconds(window_s: float, panic_window_s: float) -> None:
-    assert ScalingSpec(window_s=window_s).panic_window_s == panic_window_s
 
 
 def test_as_many_replicas_as_the_mean_concurrency_needs() -> None:
@@ -78,7 +57,7 @@ def test_at_most_half_is_taken_away_at_once() -> None:
 
 
 def test_a_burst_is_met_and_nothing_is_taken_away_until_it_is_a_window_old() -> None:
-    state = decided(SPEC, replace(RESTED, desired=1, active_since=0.0), 100.0, ready=1, stable=1.0, panic=6.0)
+    state = decided(SPEC, replace(RESTED, desired=1), 100.0, ready=1, stable=1.0, panic=6.0)
     assert state.desired == 6
     state = decided(SPEC, state, 102.0, ready=6, stable=2.0, panic=0.0)
     assert state.desired == 6, "in panic the number only rises"
@@ -91,45 +70,43 @@ def test_a_burst_is_met_and_nothing_is_taken_away_until_it_is_a_window_old() -> 
 
 def test_scale_down_delay_keeps_the_largest_decision() -> None:
     spec = replace(SPEC, scale_down_delay_s=10.0)
-    state = decided(spec, replace(RESTED, active_since=0.0), 100.0, ready=4, stable=4.0)
+    state = decided(spec, RESTED, 100.0, ready=4, stable=4.0)
     state = decided(spec, state, 109.0, ready=4, stable=2.0)
     assert state.desired == 4
     assert decided(spec, state, 111.0, ready=4, stable=2.0).desired == 2
 
 
-def test_zero_only_after_the_function_has_been_active_for_a_window() -> None:
-    state = decided(SPEC, replace(RESTED, desired=1), 10.0, ready=1, stable=0.0)
-    assert state.desired == 1
-    assert decided(SPEC, state, 24.9, ready=1, stable=0.0).desired == 1
-    assert decided(SPEC, state, 25.0, ready=1, stable=0.0).desired == 0
+def test_without_metrics_the_last_decision_stands() -> None:
+    state = replace(RESTED, desired=3)
+    assert decide(SPEC, state, Observation(now=1.0, num_ready=3, load=None)) is state
 
 
-def test_the_last_replica_is_retained() -> None:
-    spec = replace(SPEC, retention_s=30.0)
-    state = decided(spec, replace(RESTED, desired=1, active_since=0.0), 100.0, ready=1, stable=0.0)
-    assert state.desired == 1
-    assert decided(spec, state, 129.0, ready=1, stable=0.0).desired == 1
-    assert decided(spec, state, 130.0, ready=1, stable=0.0).desired == 0
+def test_an_unreachable_revision_shrinks_at_any_rate() -> None:
+    seen = Observation(now=1.0, num_ready=8, load=Load(stable=0.0, panic=0.0), reachable=False)
+    assert decide(SPEC, RESTED, seen).desired == 0
 
 
-def test_a_function_that_never_became_ready_is_given_up_after_the_window() -> None:
-    state = decided(SPEC, RESTED, 0.0, ready=0, stable=1.0)
-    assert decided(SPEC, state, 16.0, ready=0, stable=0.0).desired == 0
+def test_no_more_than_a_thousandfold_at_once() -> None:
+    assert decided(SPEC, RESTED, 0.0, ready=0, stable=5000.0).desired == 1000
 
 
-def test_initial_scale_is_reached_once() -> None:
-    spec = replace(SPEC, initial_scale=2)
-    state = decided(spec, AutoscalerState(), 0.0, ready=0, stable=0.0)
-    assert state.desired == 2
-    state = decided(spec, state, 2.0, ready=2, stable=0.0)
-    state = decided(spec, state, 20.0, ready=2, stable=0.0)
-    assert state.desired == 1
-    assert decided(spec, state, 22.0, ready=1, stable=0.0).desired == 0
+@pytest.mark.parametrize(
+    ("burst_capacity", "ready", "in_flight", "excess"),
+    [(-1, 100, 0.0, -1), (0, 0, 9.0, 0), (211, 10, 0.0, -201), (211, 212, 0.0, 1), (211, 212, 1.5, -1), (3, 4, 0.5, 0)],
+)
+def test_excess_burst_capacity(burst_capacity: float, ready: int, in_flight: float, excess: int) -> None:
+    spec = replace(SPEC, target_burst_capacity=burst_capacity)
+    assert decided(spec, RESTED, 0.0, ready=ready, stable=in_flight).excess_burst_capacity == excess
 
 
-def test_bounds() -> None:
-    spec = ScalingSpec(min_scale=1, max_scale=4)
-    assert [spec.bounded(n) for n in (0, 2, 9)] == [1, 2, 4]
-    assert spec.bounded(0, raised_minimum=3) == 3
-    assert spec.bounded(0, raised_minimum=9) == 4
-    assert ScalingSpec().bounded(9) == 9
+@pytest.mark.parametrize(("burst_capacity", "excess"), [(-1, -1), (0, 0), (211, -210), (1, 0)])
+def test_a_new_autoscaler_knows_nothing_but_the_capacity_of_one(burst_capacity: float, excess: int) -> None:
+    state = started(replace(SPEC, target_burst_capacity=burst_capacity), now=5.0, num_ready=1)
+    assert (state.desired, state.excess_burst_capacity, state.panic_since) == (UNKNOWN, excess, None)
+
+
+def test_an_autoscaler_that_was_started_again_keeps_what_there_is_for_a_window() -> None:
+    state = started(SPEC, now=100.0, num_ready=6)
+    state = decided(SPEC, state, 102.0, ready=6, stable=1.0)
+    assert state.desired == 6
+    assert decided(SPEC, state, 115.5, ready=6, stable=1.0).desired == 3

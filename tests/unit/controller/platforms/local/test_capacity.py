@@ -36,3 +36,22 @@ def test_tenths_of_a_cpu_add_up() -> None:
     fits = [machine.reserve(InstanceId(str(n)), Resources(num_cpus=0.1)) for n in range(11)]
     assert fits[:10] == [None] * 10
     assert fits[10] is not None
+
+
+def test_pretended_gpus_are_counted_and_seen_by_nobody() -> None:
+    machine = Machine(num_cpus=1, memory_bytes=1, num_gpus=2)
+    assert machine.reserve(A, Resources(num_gpus=2)) is None
+    assert machine.reserve(B, Resources(num_gpus=1)) == "unschedulable: 1 gpus wanted, 0 of 2 free"
+    assert machine.environment(A) == {}
+
+
+def test_real_gpus_are_given_out_one_by_one() -> None:
+    c = InstanceId("c")
+    machine = Machine(num_cpus=1, memory_bytes=1, gpu_devices=("0", "1", "2"))
+    assert machine.reserve(A, Resources(num_gpus=1)) is None
+    assert machine.reserve(B, Resources(num_gpus=2)) is None
+    assert machine.reserve(c, Resources()) is None
+    assert [machine.environment(each)["CUDA_VISIBLE_DEVICES"] for each in (A, B, c)] == ["0", "1,2", ""]
+    machine.free(A)
+    assert machine.reserve(c, Resources(num_gpus=1)) is None
+    assert machine.environment(c) == {"CUDA_VISIBLE_DEVICES": "0"}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.platforms.local.concurrency import BucketWindow, ConcurrencyReporter
+from controller.platforms.local.concurrency import BucketWindow, ConcurrencyReporter, ScrapedConcurrency
 
 
 def test_the_first_request_is_reported_at_once_and_counted_once() -> None:
@@ -32,6 +32,25 @@ def test_silence_is_not_reported_and_wakes_anew() -> None:
     assert reporter.report(3.0) == 0.0
     assert reporter.report(4.0) is None
     assert reporter.request_in(5.0) == 1.0
+
+
+def test_replicas_report_in_silence_too() -> None:
+    scraped = ScrapedConcurrency(10.0)
+    scraped.request_in(10.5)
+    assert scraped.report(11.0) == 0.5
+    scraped.request_in(11.0)
+    scraped.request_out(11.5)
+    assert scraped.report(12.0) == 1.5
+    scraped.request_out(12.0)
+    assert [scraped.report(13.0), scraped.report(14.0)] == [0.0, 0.0]
+
+
+def test_a_window_is_empty_after_as_much_silence() -> None:
+    window = BucketWindow(6)
+    assert window.is_empty(3.0)
+    window.record(100.5, 0.0)
+    assert not window.is_empty(105.9)
+    assert window.is_empty(106.0)
 
 
 def test_a_partly_written_window_is_divided_by_its_written_part() -> None:

@@ -7,8 +7,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from controller.platforms.local.function_set import RevisionUnknown
 from controller.platforms.local.manifest import Resources
+from controller.platforms.local.pacing import Pacing
 from controller.platforms.local.platform import LocalPlatform
+from controller.platforms.local.scaling_annotations import AnnotationRefused
+from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
 from tests.unit.controller.platforms.local.tiny_platform import (
     ONE_AT_A_TIME,
@@ -74,33 +80,26 @@ async def test_back_to_zero_after_a_silent_window(tmp_path: Path) -> None:
         assert (await call(platform))["instance"] != first["instance"]
 
 
-async def test_a_draining_replica_finishes_its_request(tmp_path: Path) -> None:
-    manifests = {"rollout": TINY}
-    async with LocalPlatform(tiny_settings(tmp_path), read=lambda folder: dict(manifests)) as platform:
-        await call(platform)
-        working = asyncio.create_task(call(platform, "sleep=0.4"))
+async def test_a_busy_replica_is_taken_like_any_other_but_finishes_its_request(tmp_path: Path) -> None:
+    manifest = replace(TINY, scaling=replace(ONE_AT_A_TIME, window_s=0.2))
+    async with tiny_platform(tmp_path, manifest) as platform:
+        await platform.scale(Stage.ROLLOUT, 2, hold_until=time.time() + ALL_NIGHT)
+        await ready(platform, 2)
+        working = asyncio.create_task(call(platform, "sleep=0.6"))
         await until(lambda: is_busy(platform))
-        manifests["rollout"] = replace(TINY, template="2")
-        platform.apply_manifests()
-        [draining] = [life for life in await living(platform) if life.draining_at is not None]
-        assert (await call(platform))["instance"] != draining.instance, "it gets no new requests"
+        [busy] = [life for life in await living(platform) if life.num_in_flight]
+        await platform.retire(Stage.ROLLOUT, [busy.instance, InstanceId("gone")])
+        await platform.scale(Stage.ROLLOUT, 1, hold_until=time.time() + ALL_NIGHT)
+        await until(lambda: drains(platform, busy.instance))
+        assert (await call(platform))["instance"] != busy.instance, "it gets no new requests"
         answer = await working
-        assert answer["instance"] == draining.instance
-        life = await ended(platform, draining.instance)
-        assert life.reason == "replaced by another revision"
+        assert answer["instance"] == busy.instance
+        assert (await ended(platform, busy.instance)).reason == "scaled down"
         assert not runs(answer["pid"])
 
 
-async def test_idle_replicas_are_let_go_before_busy_ones(tmp_path: Path) -> None:
-    manifest = replace(TINY, scaling=replace(ONE_AT_A_TIME, window_s=0.2))
-    async with tiny_platform(tmp_path, manifest) as platform:
-        await platform.scale(Stage.ROLLOUT, 3, hold_until=time.time() + ALL_NIGHT)
-        await ready(platform, 3)
-        working = asyncio.create_task(call(platform, "sleep=0.6"))
-        await until(lambda: is_busy(platform))
-        await platform.scale(Stage.ROLLOUT, 1, hold_until=time.time() + ALL_NIGHT)
-        [left] = await ready(platform, 1)
-        assert left.instance == (await working)["instance"]
+async def drains(platform: LocalPlatform, instance: str) -> bool:
+    return any(life.instance == instance and life.draining_at is not None for life in await living(platform))
 
 
 async def test_release_frees_idle_and_busy_replicas(tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ async def test_who_waits_when_the_function_is_released_gets_503(tmp_path: Path) 
 
 
 async def test_a_replica_killed_in_mid_request_gives_502_and_is_replaced(tmp_path: Path) -> None:
-    async with tiny_platform(tmp_path, tick_s=ALL_NIGHT) as platform:
+    async with tiny_platform(tmp_path, pacing=Pacing(tick_s=ALL_NIGHT)) as platform:
         first = await call(platform)
         working = asyncio.create_task(platform.invoke(Stage.ROLLOUT, "/?sleep=30", b"{}", headers={}, timeout_s=60.0))
         await until(lambda: is_busy(platform))
@@ -211,15 +210,46 @@ async def test_a_replica_that_is_never_ready_is_given_up(tmp_path: Path) -> None
         assert not (await platform.functions())[0].ready
 
 
-async def test_another_template_makes_a_new_revision(tmp_path: Path) -> None:
-    manifests = {"rollout": TINY}
+async def test_another_template_makes_a_new_revision_and_the_old_one_scales_to_zero(tmp_path: Path) -> None:
+    scaling = replace(ONE_AT_A_TIME, window_s=0.2, min_scale=1)
+    manifests = {"rollout": replace(TINY, scaling=scaling)}
     async with LocalPlatform(tiny_settings(tmp_path), read=lambda folder: dict(manifests)) as platform:
         first = await call(platform)
-        manifests["rollout"] = replace(TINY, template="2", env={"MODE": "new"})
+        manifests["rollout"] = replace(TINY, scaling=scaling, template="2", env={"MODE": "new"})
         platform.apply_manifests()
+        await until(lambda: serves(platform, "rollout-00002"))
         second = await call(platform, "env=MODE")
         assert second["value"] == "new"
         assert second["instance"].startswith("rollout-00002-")
         await until(lambda: not runs(first["pid"]))
         platform.apply_manifests()
-        assert (await platform.functions())[0].revision == "rollout-00002"
+        [state] = await platform.functions()
+        assert [(each.name, each.percent) for each in state.revisions] == [("rollout-00001", 0), ("rollout-00002", 100)]
+
+
+async def serves(platform: LocalPlatform, revision: str) -> bool:
+    return (await platform.functions())[0].revision == revision
+
+
+async def test_an_annotation_on_a_revision_scales_it(tmp_path: Path) -> None:
+    manifest = replace(TINY, scaling=replace(ONE_AT_A_TIME, window_s=0.2))
+    async with tiny_platform(tmp_path, manifest) as platform:
+        await platform.annotate_revision("rollout-00001", {"autoscaling.knative.dev/min-scale": "2"})
+        await ready(platform, 2)
+        with pytest.raises(AnnotationRefused, match="must be a whole number"):
+            await platform.annotate_revision("rollout-00001", {"autoscaling.knative.dev/min-scale": "two"})
+        with pytest.raises(AnnotationRefused, match="only annotations that begin"):
+            await platform.annotate_revision("rollout-00001", {"min-scale": "1"})
+        with pytest.raises(RevisionUnknown, match="no revision 'rollout-00009'; there are rollout-00001"):
+            await platform.annotate_revision("rollout-00009", {})
+        await platform.annotate_revision("rollout-00001", {"autoscaling.knative.dev/min-scale": None})
+        await ready(platform, 0)
+        assert [each.name for each in (await platform.functions())[0].revisions] == ["rollout-00001"]
+
+
+async def test_a_replica_sees_the_real_gpus_that_are_its_own(tmp_path: Path) -> None:
+    manifest = replace(TINY, resources=Resources(num_gpus=1))
+    async with tiny_platform(tmp_path, manifest, gpu_devices=("4", "7")) as platform:
+        await platform.scale(Stage.ROLLOUT, 2, hold_until=time.time() + ALL_NIGHT)
+        calls = [call(platform, "sleep=0.3&env=CUDA_VISIBLE_DEVICES") for _ in range(2)]
+        assert sorted([answer["value"] for answer in await asyncio.gather(*calls)]) == ["4", "7"]

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.platforms.local.cluster_defaults import KNATIVE
 from controller.platforms.local.manifest import ConfigReference, FunctionManifest, Resources
 from controller.platforms.local.manifest_parser import parse_manifest
 from controller.platforms.local.manifest_section import ManifestRefused
+from controller.platforms.local.traffic import ALL_TO_LATEST, TrafficTarget
 from shared.contracts.stage import Stage
 
 BASE = Path(__file__).parents[5] / "deploy" / "base" / "functions"
@@ -118,6 +120,19 @@ def test_timeouts_and_annotations() -> None:
     assert manifest.python_environment == "vllm"
 
 
+def test_traffic() -> None:
+    assert parsed().traffic == ALL_TO_LATEST
+    manifest = parsed(put("spec.traffic", [{"revisionName": "rollout-00001", "percent": 100}]))
+    assert manifest.traffic == (TrafficTarget(percent=100, revision="rollout-00001"),)
+    assert manifest.template == parsed().template, "traffic makes no revision"
+
+
+def test_a_clusters_defaults() -> None:
+    text = yaml.safe_dump(service())
+    assert parse_manifest(text, source="rollout.yaml").scaling.initial_scale == 0
+    assert parse_manifest(text, source="rollout.yaml", cluster=KNATIVE).scaling.initial_scale == 1
+
+
 def test_what_has_no_effect_is_named_by_its_path() -> None:
     def edit(document: dict[str, Any]) -> None:
         template(document)["spec"].update(automountServiceAccountToken=False, volumes=[], containerConcurency=3)
@@ -168,7 +183,8 @@ CONTAINER = "spec.template.spec.containers.0"
             "metadata.annotations.autoscaling.knative.dev/min-scale",
             "belongs to spec.template.metadata",
         ),
-        (put("spec.traffic", [{"latestRevision": True, "percent": 50}]), "spec.traffic", "latest revision"),
+        (put("spec.traffic", [{"latestRevision": True, "percent": 50}]), "spec.traffic", "sum to 50"),
+        (put("spec.traffic", [{"percent": 100, "tag": "A"}]), "spec.traffic[0].tag", "lower case"),
         (
             scaling("minscale", "1"),
             "spec.template.metadata.annotations.autoscaling.knative.dev/minscale",

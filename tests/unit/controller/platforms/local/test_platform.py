@@ -42,11 +42,7 @@ async def test_a_request_at_zero_starts_a_replica(tmp_path: Path) -> None:
         assert answer["value"] == "test"
         assert answer["method"] == "POST"
         assert answer["path"] == "/v1/rollout"
-        assert answer["headers"] == {
-            "host": "rollout",
-            "x-token": "t",
-            "content-length": "2",
-        }
+        assert answer["headers"].items() >= {"host": "rollout", "x-token": "t", "content-length": "2"}.items()
         [life] = await port.replicas()
         assert life.instance == answer["instance"]
         assert life.revision == "rollout-00001"

@@ -1,13 +1,16 @@
 """One replica's life, with a process that only notes its signals and a port that really listens."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from controller.platforms.local.fork_client import ForkServerError
 from controller.platforms.local.http_origin import HttpOrigin
 from controller.platforms.local.manifest import FunctionManifest
+from controller.platforms.local.readiness import is_ready
 from controller.platforms.local.replica import Departure, Process, Replica, ReplicaState
 from shared.contracts.ids import InstanceId
 from tests.unit.controller.platforms.local.waiting import until
@@ -44,7 +47,6 @@ class FakeOwner:
     """Notes what it is told."""
 
     told: list[str] = field(default_factory=list)
-    in_flight: int = 0
 
     def replica_ready(self, replica: Replica) -> None:
         self.told.append("ready")
@@ -55,9 +57,6 @@ class FakeOwner:
     def replica_ended(self, replica: Replica) -> None:
         self.told.append("ended")
 
-    def num_in_flight(self, replica: Replica) -> int:
-        return self.in_flight
-
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[HttpOrigin]:
@@ -67,7 +66,7 @@ async def listening() -> AsyncIterator[HttpOrigin]:
 
 
 def new_replica(owner: FakeOwner, manifest: FunctionManifest = MANIFEST) -> Replica:
-    return Replica(InstanceId("rollout-00001-a"), manifest, "rollout-00001", owner)
+    return Replica(InstanceId("rollout-00001-a"), manifest, "rollout-00001", owner, time.time)
 
 
 def gentle(reason: str = "scaled down", **changes: float) -> Departure:
@@ -78,6 +77,10 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
+async def never_ready() -> bool:
+    return False
+
+
 async def started(
     owner: FakeOwner, origin: HttpOrigin, process: Process, manifest: FunctionManifest = MANIFEST
 ) -> Replica:
@@ -85,7 +88,7 @@ async def started(
         return process
 
     replica = new_replica(owner, manifest)
-    replica.start(spawn, origin)
+    replica.start(spawn, origin, partial(is_ready, origin, None))
     await until(lambda: replica.life.started_at is not None)
     return replica
 
@@ -125,7 +128,7 @@ async def test_it_leaves_at_once_while_its_process_is_not_there_yet(unused_port:
 
     owner = FakeOwner()
     replica = new_replica(owner)
-    replica.start(never, HttpOrigin("127.0.0.1", unused_port()))
+    replica.start(never, HttpOrigin("127.0.0.1", unused_port()), never_ready)
     await asyncio.sleep(0)
     replica.leave(gentle())
     await replica.wait_ended()
@@ -138,7 +141,7 @@ async def test_a_process_that_cannot_be_forked(unused_port: Callable[[], int]) -
         raise ForkServerError("no memory")
 
     replica = new_replica(FakeOwner())
-    replica.start(fail, HttpOrigin("127.0.0.1", unused_port()))
+    replica.start(fail, HttpOrigin("127.0.0.1", unused_port()), never_ready)
     await replica.wait_ended()
     assert (replica.life.reason, replica.failed) == ("failed to start: no memory", True)
 
@@ -153,13 +156,14 @@ async def test_it_dies_before_it_is_ready(unused_port: Callable[[], int]) -> Non
 
 
 async def test_sigterm_waits_for_the_requests_in_flight() -> None:
-    owner, process = FakeOwner(in_flight=1), FakeProcess()
+    owner, process = FakeOwner(), FakeProcess()
     async with listening() as origin:
         replica = await started(owner, origin, process)
+        await replica.queue.enter()
         replica.leave(gentle())
         await asyncio.sleep(0.03)
         assert process.signals == []
-        owner.in_flight = 0
+        replica.queue.leave()
         replica.request_ended()
         await replica.wait_ended()
     assert process.signals == ["TERM"]
@@ -186,9 +190,10 @@ async def test_sigkill_ends_what_does_not_end_by_itself() -> None:
 
 
 async def test_a_second_departure_can_only_hasten_the_first() -> None:
-    owner, process = FakeOwner(in_flight=1), FakeProcess(stubborn=True)
+    owner, process = FakeOwner(), FakeProcess(stubborn=True)
     async with listening() as origin:
         replica = await started(owner, origin, process)
+        await replica.queue.enter()
         replica.leave(gentle(quiet_until=FOREVER))
         replica.leave(Departure(reason="released", kill_at=now() + 0.03, finish_requests=False))
         replica.leave(gentle(kill_at=FOREVER))

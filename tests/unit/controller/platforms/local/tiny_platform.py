@@ -10,16 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from controller.platforms.base import ReplicaLife
-from controller.platforms.local.autoscaler import ScalingSpec
+from controller.platforms.local.cluster_defaults import LOCAL
 from controller.platforms.local.manifest import FunctionManifest
+from controller.platforms.local.pacing import Pacing
 from controller.platforms.local.platform import LocalPlatform
+from controller.platforms.local.scaling_spec import ScalingSpec
 from controller.platforms.local.settings import LocalSettings
 from shared.contracts.stage import Stage
 from tests.unit.controller.platforms.local.waiting import until
 
 MODULE = "tests.unit.controller.platforms.local.tiny_function"
 REPOSITORY = Path(__file__).parents[5]
-ONE_AT_A_TIME = ScalingSpec(container_concurrency=1, utilization=1.0, window_s=60.0)
+ONE_AT_A_TIME = ScalingSpec(
+    container_concurrency=1,
+    utilization=1.0,
+    target_burst_capacity=-1,
+    window_s=60.0,
+    cluster=replace(LOCAL, scale_to_zero_grace_period_s=0.0),
+)
+HASTY = Pacing(tick_s=0.05, requeue_s=0.05)
 TINY = FunctionManifest(
     name="rollout",
     image="tiny",
@@ -43,7 +52,7 @@ def tiny_settings(tmp_path: Path, **changes: Any) -> LocalSettings:
         base_environment={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)},
         python=sys.executable,
         preload=("asyncio", "json", "urllib.parse"),
-        tick_s=0.05,
+        pacing=HASTY,
         stop_grace_s=0.3,
     )
     return replace(settings, **changes)

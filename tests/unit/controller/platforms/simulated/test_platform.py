@@ -9,6 +9,7 @@ from controller.platforms.base import FunctionUnknown, FunctionUnreachable, Plat
 from controller.platforms.simulated.clock import EPOCH, run_virtual
 from controller.platforms.simulated.function_spec import FunctionSpec, ReplicaView
 from controller.platforms.simulated.platform import SimulatedPlatform
+from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
 
 WORK_S = 10.0
@@ -101,6 +102,20 @@ def test_replicas_leave_a_window_after_their_last_request() -> None:
         first, second = await setting.lives()
         assert (first.draining_at, first.ended_at, first.reason) == (EPOCH + 21, EPOCH + 25, "scaled down")
         assert (second.draining_at, second.ended_at) == (EPOCH + 28, EPOCH + 32)
+
+    run_virtual(scenario())
+
+
+def test_retired_replicas_leave_before_the_others() -> None:
+    async def scenario() -> None:
+        setting = Setting(cold_start_s=1, window_s=5)
+        await setting.platform.scale(Stage.ROLLOUT, 3, hold_until=EPOCH + 1000)
+        await asyncio.sleep(30)
+        names = [life.instance for life in await setting.lives()]
+        await setting.platform.retire(Stage.ROLLOUT, [names[1], InstanceId("gone")])
+        assert await setting.num_replicas() == 3, "it is only taken when there are too many"
+        await setting.platform.scale(Stage.ROLLOUT, 2, hold_until=EPOCH + 1000)
+        assert [life.instance for life in await setting.lives() if life.draining_at is not None] == [names[1]]
 
     run_virtual(scenario())
 
