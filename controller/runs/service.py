@@ -15,12 +15,15 @@ from controller.platforms.base import FunctionState, Platform
 from controller.runs.checkpoints import CheckpointInfo, describe, is_writable
 from controller.runs.config.load import load_config, resolved
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.due import is_finished
 from controller.runs.errors import CheckpointUnknown, RunConflict, RunUnknown
 from controller.runs.manifest import Manifest
 from controller.runs.prepared import Prepared, prepare
+from controller.runs.resumption import SavedCheckpoint, check_fits, find_checkpoint, read_checkpoint
 from controller.runs.state import RunState
 from controller.runs.summary import summarise
-from controller.runs.supervisor import Supervisor, checkpoint_root
+from controller.runs.supervisor import Supervisor, all_checkpoints, checkpoint_root
+from controller.runs.trackers.opening import missing_libraries
 from controller.settings import ControllerSettings
 from shared.contracts.errors import StoreUnavailable
 from shared.store.base import Event, RunRecord, Store
@@ -58,10 +61,10 @@ class RunService:
 
     async def check(self, document: Mapping[str, Any], overrides: Sequence[str]) -> DryRun:
         """Check a config and its data. Raises ``ConfigInvalid``."""
-        prepared = await self._prepare(document, overrides)
+        prepared, saved = await self._prepare(document, overrides)
         return DryRun(
             config=resolved(prepared.config),
-            notes=prepared.notes,
+            notes=_notes(prepared, saved),
             num_rows=len(prepared.train.prompts),
             num_heldout_rows=len(prepared.heldout),
             total_steps=prepared.total_steps,
@@ -71,8 +74,8 @@ class RunService:
         self, document: Mapping[str, Any], overrides: Sequence[str], *, idempotency_key: str | None
     ) -> RunRecord:
         """Queue a run, or return the one that the key stands for. Raises ``ConfigInvalid``, ``CallConflict``."""
-        prepared = await self._prepare(document, overrides)
-        config = resolved(prepared.config)
+        prepared, saved = await self._prepare(document, overrides)
+        config, notes = resolved(prepared.config), _notes(prepared, saved)
         now = self._platform.now()
         record = RunRecord(
             id=new_run_id(prepared.config.trainer.experiment_name, now),
@@ -80,7 +83,11 @@ class RunService:
             created_at=now,
             updated_at=now,
             config=config,
-            info={"total_steps": prepared.total_steps, "notes": list(prepared.notes)},
+            info={
+                "total_steps": prepared.total_steps,
+                "notes": notes,
+                "resume_from": None if saved is None else str(saved.folder),
+            },
         )
         root = checkpoint_root(self._settings, prepared, record.id)
         if (why := await asyncio.to_thread(is_writable, root)) is not None:
@@ -97,14 +104,28 @@ class RunService:
         stored = await self._store.runs.create(record, idempotency_key=idempotency_key, digest=digest)
         if stored.id == record.id:
             await self._store.events.append(record.id, "state", {"state": RunState.QUEUED})
-            for note in prepared.notes:
+            for note in notes:
                 await self._store.events.append(record.id, "log", {"level": "info", "message": note})
         self._supervisor.wake()
         return stored
 
-    async def _prepare(self, document: Mapping[str, Any], overrides: Sequence[str]) -> Prepared:
-        config = load_config(document, overrides)
-        return await asyncio.to_thread(prepare, config, self._settings.roots, allow_hub=self._settings.allow_hub)
+    async def _prepare(
+        self, document: Mapping[str, Any], overrides: Sequence[str]
+    ) -> tuple[Prepared, SavedCheckpoint | None]:
+        """The run's model and data, and the checkpoint that it begins from."""
+        settings, config = self._settings, load_config(document, overrides)
+        if missing := missing_libraries(config):
+            raise ConfigInvalid(missing)
+
+        def read() -> tuple[Prepared, SavedCheckpoint | None]:
+            prepared = prepare(config, settings.roots, allow_hub=settings.allow_hub)
+            folder = find_checkpoint(prepared.config, settings.roots, all_checkpoints(settings, prepared))
+            saved = None if folder is None else read_checkpoint(folder)
+            if saved is not None:
+                check_fits(saved, prepared)
+            return prepared, saved
+
+        return await asyncio.to_thread(read)
 
     async def get(self, run: str) -> RunRecord:
         """One run. Raises ``RunUnknown``."""
@@ -138,9 +159,17 @@ class RunService:
         record = await self.get(run)
         state = RunState(record.state)
         if state is RunState.SUCCEEDED:
-            raise RunConflict(f"run {run} has succeeded: resuming it would do nothing. Start a new run to go further")
+            raise RunConflict(
+                f"run {run} has succeeded: resuming it would do nothing. Start a new run to go further, "
+                "with trainer.resume_mode=resume_path"
+            )
         if not state.is_resumable:
             raise RunConflict(f"run {run} is {record.state}: it needs no resuming")
+        if await self._has_done_all(record):
+            raise RunConflict(
+                f"run {run} has done all its {record.info['total_steps']} steps: resuming it would do nothing. Start a "
+                "new run to go further, with trainer.resume_mode=resume_path"
+            )
         await self._store.runs.request_cancel(run, requested=False)
         if await self._store.runs.transition(
             run, to=RunState.QUEUED, allowed=(state,), info={"error": None, "finished_at": None}
@@ -148,6 +177,19 @@ class RunService:
             await self._store.events.append(run, "state", {"state": RunState.QUEUED, "reason": "resumed"})
         self._supervisor.wake()
         return await self.get(run)
+
+    async def _has_done_all(self, record: RunRecord) -> bool:
+        """Whether nothing is left to do between the run's head and its end."""
+        stored = await self._store.runs.head(record.id)
+        if stored is None:
+            return False
+        config = load_config(record.config)
+        return is_finished(
+            Manifest.model_validate_json(stored),
+            config.trainer,
+            total_steps=record.info["total_steps"],
+            has_heldout=config.data.val_files is not None,
+        )
 
     async def delete(self, run: str) -> None:
         """Forget the run and its blobs; checkpoints on disk stay. Raises ``RunUnknown``, ``RunConflict``."""
@@ -201,6 +243,12 @@ class RunService:
         except (StoreUnavailable, TimeoutError):
             return ["Redis does not answer"]
         return []
+
+
+def _notes(prepared: Prepared, saved: SavedCheckpoint | None) -> list[str]:
+    """What was decided for the user."""
+    begins = [] if saved is None else [f"goes on at step {saved.head.step} from {saved.folder} (run {saved.run.run})"]
+    return [*prepared.notes, *begins]
 
 
 def new_run_id(name: str | None, now: float) -> str:
