@@ -1,6 +1,7 @@
 """One connection that carries HTTP/1.1 messages, for both sides of the proxy. Bodies are never gathered."""
 
 import asyncio
+from typing import cast
 
 from controller.platforms.local.http_body import (
     MAX_HEAD_BYTES,
@@ -225,9 +226,7 @@ class HttpStream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See ``asyncio.Protocol``, as for the methods below."""
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"not a connection: {transport!r}")
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self.peer = transport.get_extra_info("peername", ("",))[0]
 
     def data_received(self, data: bytes) -> None:

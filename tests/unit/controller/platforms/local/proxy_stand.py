@@ -53,6 +53,7 @@ class FakeFunction:
 class Stand:
     """A proxy before one function, and the heads of the requests that its replica has seen."""
 
+    proxy: Proxy
     port: int
     function: FakeFunction
     heads: list[bytes]
@@ -102,7 +103,7 @@ async def stand(handler: Handler, **options: Any) -> AsyncIterator[Stand]:
     proxy = Proxy(lambda host, target: Route(function=function, target=target) if host == "rollout" else None)
     port = await proxy.start("127.0.0.1", 0)
     try:
-        yield Stand(port, function, heads)
+        yield Stand(proxy, port, function, heads)
     finally:
         await proxy.stop()
         origin.close()

@@ -66,6 +66,21 @@ async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
         assert seen == [1, 2]
 
 
+async def test_a_connection_on_which_more_came_than_was_asked_for_is_not_used_again() -> None:
+    async with server([OK + OK, OK]) as (origin, seen):
+        assert await fetch(origin) == (200, b"hi")
+        assert await fetch(origin) == (200, b"hi")
+        assert seen == [1, 2]
+
+
+async def test_a_line_break_makes_no_second_request() -> None:
+    async with server([OK]) as (origin, seen):
+        for headers, target in (({"host": "any", "x": "1\r\ny: 2"}, "/"), ({"host": "any"}, "/ HTTP/1.1\n\n")):
+            with pytest.raises(ValueError, match="line break"):
+                await origin.fetch("GET", target, headers=headers)
+        assert seen == []
+
+
 async def test_a_connection_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.platforms.local.http_origin._MAX_IDLE_S", 0.0)
     async with server([OK, OK]) as (origin, seen):

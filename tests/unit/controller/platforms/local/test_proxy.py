@@ -1,6 +1,8 @@
 """The proxy between real sockets: routing, errors, timeouts, and callers who go."""
 
 import asyncio
+import socket
+import struct
 from contextlib import suppress
 
 import pytest
@@ -87,25 +89,6 @@ async def test_a_caller_may_wait_to_be_asked_for_the_body() -> None:
         writer.close()
 
 
-async def test_a_large_answer_waits_for_a_slow_caller() -> None:
-    size = 64_000_000
-    written = asyncio.Event()
-
-    async def large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
-        await writer.drain()
-        written.set()
-
-    async with stand(large) as proxied:
-        reader, writer = await asyncio.open_connection("127.0.0.1", proxied.port, limit=1024)
-        writer.write(GET)
-        await reader.readuntil(b"\r\n\r\n")
-        await asyncio.sleep(0.05)
-        assert not written.is_set(), "the proxy gathers the body instead of waiting"
-        assert len(await reader.readexactly(size)) == size
-        writer.close()
-
-
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
@@ -187,7 +170,8 @@ async def test_after_its_beginning_an_answer_has_the_whole_request_time() -> Non
         assert (await proxied.call(GET)).endswith(b"he"), "cut, because the rest came too late"
 
 
-async def test_a_caller_who_goes_frees_the_slot_and_the_replica_learns_of_it() -> None:
+@pytest.mark.parametrize("how", ["closes", "resets"])
+async def test_a_caller_who_goes_frees_the_slot_and_the_replica_learns_of_it(how: str) -> None:
     left = asyncio.Event()
 
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
@@ -200,6 +184,9 @@ async def test_a_caller_who_goes_frees_the_slot_and_the_replica_learns_of_it() -
         writer.write(GET)
         await until(lambda: bool(proxied.heads))
         assert proxied.function.num_in_flight == 1
+        if how == "resets":
+            no_goodbye = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_goodbye)
         writer.close()
         await until(left.is_set)
         assert proxied.function.num_in_flight == 0
@@ -215,6 +202,26 @@ async def test_a_caller_who_goes_leaves_the_queue() -> None:
         writer.close()
         await until(lambda: function.num_queued == 0)
         assert proxied.heads == []
+
+
+async def test_a_request_may_come_byte_by_byte() -> None:
+    async with stand(HELLO) as proxied, proxied.connection() as (reader, writer):
+        for byte in b"\r\n" + GET:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0)
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 201")
+
+
+async def test_a_stop_cuts_what_is_under_way() -> None:
+    async with stand(silent, timeout_s=600.0) as proxied:
+        async with proxied.connection() as (reader, writer), proxied.connection() as (idle_reader, _):
+            writer.write(GET)
+            await until(lambda: proxied.function.num_in_flight == 1)
+            await proxied.proxy.stop()
+            for cut in (reader, idle_reader):
+                with suppress(ConnectionError):
+                    assert await cut.read() == b""
+        assert proxied.function.num_in_flight == 0
 
 
 async def test_a_port_in_use_is_named() -> None:

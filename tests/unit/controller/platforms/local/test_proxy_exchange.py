@@ -9,6 +9,7 @@ from tests.unit.controller.platforms.local.proxy_stand import GET, HELLO, POST, 
 from tests.unit.controller.platforms.local.waiting import until
 
 MIB = 2**20
+NUM_LARGE_BYTES = 50 * MIB
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + CHUNKED
 
@@ -61,25 +62,75 @@ async def test_each_piece_of_a_request_arrives_and_is_answered_before_the_next_i
             assert (await reader.readuntil(b"\r\n\r\n")).lower() == b"0\r\nx-sum: 1\r\n\r\n"
 
 
+class Sender:
+    """Writes a large body for as long as it is taken."""
+
+    def __init__(self) -> None:
+        self.num_sent = 0
+
+    async def send(self, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            for _ in range(NUM_LARGE_BYTES // MIB):
+                writer.write(bytes(MIB))
+                await writer.drain()
+                self.num_sent += MIB
+
+    async def stalled(self) -> int:
+        """Wait until nobody takes more; how much was sent until then."""
+        before = -1
+        while before < self.num_sent or not self.num_sent:
+            before = self.num_sent
+            await asyncio.sleep(0.1)
+        return before
+
+
 async def test_a_large_request_waits_for_a_slow_replica() -> None:
-    num_bytes, go_on = 50 * MIB, asyncio.Event()
+    go_on = asyncio.Event()
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
         await go_on.wait()
         num_read = 0
-        while num_read < num_bytes:
+        while num_read < NUM_LARGE_BYTES:
             num_read += len(await reader.read(MIB))
         await HELLO(reader, writer, head)
 
-    async with stand(slow) as proxied, proxied.connection() as (reader, writer):
-        writer.write(POST + b"Content-Length: %d\r\n\r\n" % num_bytes + bytes(num_bytes))
-        sending = asyncio.create_task(writer.drain())
-        await until(lambda: bool(proxied.heads))
-        await asyncio.sleep(0.05)
-        assert not sending.done(), "the proxy gathers the body instead of waiting"
+    async with stand(slow, timeout_s=60.0) as proxied, proxied.connection() as (reader, writer):
+        writer.write(POST + b"Content-Length: %d\r\n\r\n" % NUM_LARGE_BYTES)
+        sender = Sender()
+        sending = asyncio.create_task(sender.send(writer))
+        assert await sender.stalled() < NUM_LARGE_BYTES // 2, "the proxy gathers the body instead of waiting"
         go_on.set()
         assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 201")
         await sending
+
+
+async def test_a_large_answer_waits_for_a_slow_caller() -> None:
+    sender = Sender()
+
+    async def large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % NUM_LARGE_BYTES)
+        await sender.send(writer)
+
+    async with stand(large, timeout_s=60.0) as proxied, proxied.connection(limit=1024) as (reader, writer):
+        writer.write(GET)
+        await reader.readuntil(b"\r\n\r\n")
+        assert await sender.stalled() < NUM_LARGE_BYTES // 2, "the proxy gathers the body instead of waiting"
+        assert len(await reader.readexactly(NUM_LARGE_BYTES)) == NUM_LARGE_BYTES
+
+
+async def test_a_caller_who_takes_no_more_and_goes_frees_the_slot() -> None:
+    sender = Sender()
+
+    async def large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % NUM_LARGE_BYTES)
+        await sender.send(writer)
+
+    async with stand(large, timeout_s=600.0) as proxied, proxied.connection(limit=1024) as (_, writer):
+        writer.write(GET)
+        await sender.stalled()
+        assert proxied.function.num_in_flight == 1
+        writer.write_eof()
+        await until(lambda: proxied.function.num_in_flight == 0)
 
 
 async def test_an_answer_may_come_before_the_request_is_whole() -> None:
@@ -91,9 +142,10 @@ async def test_an_answer_may_come_before_the_request_is_whole() -> None:
 
 
 async def test_the_rest_of_a_long_request_that_was_answered_is_not_waited_for() -> None:
-    async with stand(HELLO) as proxied, proxied.connection() as (reader, writer):
+    async with stand(HELLO, timeout_s=60.0) as proxied, proxied.connection() as (reader, writer):
         writer.write(POST + b"Content-Length: 1000000000\r\n\r\n01234")
-        assert (await reader.read()).endswith(b"hello")
+        async with asyncio.timeout(20.0):
+            assert (await reader.read()).endswith(b"hello")
 
 
 async def test_a_caller_who_waits_to_be_asked_is_told_an_early_answer() -> None:
