@@ -142,6 +142,18 @@ class CheckpointList(View):
     checkpoints: tuple[CheckpointView, ...]
 
 
+class RevisionView(View):
+    """A revision of a function."""
+
+    name: str
+    percent: int
+    """Share of the function's requests that go to it."""
+    tags: tuple[str, ...]
+    """Host names of its own, as ``<tag>-<function>``."""
+    ready: bool
+    num_replicas: int
+
+
 class FunctionView(View):
     """A function as the platform sees it now."""
 
@@ -162,11 +174,13 @@ class FunctionView(View):
     """Requests that wait for a replica."""
     min_scale: int
     max_scale: int = Field(description="0: no limit.")
+    revisions: tuple[RevisionView, ...]
+    """Those that the platform keeps, the oldest first."""
 
     @classmethod
     def of(cls, state: FunctionState) -> Self:
         """The view of a function's state."""
-        return cls.model_validate({name: getattr(state, name) for name in cls.model_fields})
+        return cls.model_validate(state, from_attributes=True)
 
 
 class FunctionList(View):

@@ -1,13 +1,16 @@
-"""Routes of the controller itself: functions, health, metrics."""
+"""Routes of the controller itself: functions, replicas, health, metrics."""
 
+import socket
 from collections import Counter
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.api.errors import NotReady
 from controller.api.models import FunctionList, FunctionView, Status
 from controller.api.openapi import PROMETHEUS_TEXT
+from controller.api.replica_models import ReplicaList
 from controller.api.request import Service
 from controller.runs.state import RunState
 from shared.contracts.errors import StoreUnavailable
@@ -20,6 +23,18 @@ router = APIRouter()
 async def list_functions(service: Service) -> FunctionList:
     """The functions that runs are made of, and their replicas."""
     return FunctionList(functions=tuple(FunctionView.of(state) for state in await service.functions()))
+
+
+@router.get("/v1/replicas", tags=["functions"])
+async def list_replicas(
+    service: Service,
+    ended: Annotated[
+        bool, Query(description="Also replicas that have ended, as long as the platform remembers them.")
+    ] = False,
+) -> ReplicaList:
+    """The replicas of all functions with their state, and what they have cost since the controller started."""
+    held = await service.holdings()
+    return ReplicaList.of(held, platform=service.platform_name, host=socket.gethostname(), ended=ended)
 
 
 @router.get("/healthz", tags=["health"])

@@ -43,7 +43,7 @@ class ControllerClient:
 
     def __init__(self, connection: Connection, *, patience_s: float = 60.0) -> None:
         """``patience_s``: how long a controller that was followed and is gone is waited for."""
-        self._url = connection.url
+        self.url = connection.url
         self._patience_s = patience_s
         self._http = httpx.AsyncClient(
             base_url=connection.url,
@@ -87,6 +87,13 @@ class ControllerClient:
         """The run's checkpoints, the oldest first."""
         return list((await self._json("GET", _path(run, "checkpoints")))["checkpoints"])
 
+    async def checkpoint_model(self, run: str, step: int) -> AsyncIterator[bytes]:
+        """The model of a checkpoint: a tar archive of its folder, in pieces."""
+        path = _path(run, "checkpoints", str(step), "download")
+        async with self._stream(path, params={"part": "model"}) as response:
+            async for chunk in response.aiter_bytes():
+                yield chunk
+
     async def cancel(self, run: str) -> dict[str, Any]:
         """End the run; returns it."""
         return await self._json("POST", _path(run, "cancel"))
@@ -102,6 +109,15 @@ class ControllerClient:
     async def functions(self) -> list[dict[str, Any]]:
         """The functions of the platform."""
         return list((await self._json("GET", "/v1/functions"))["functions"])
+
+    async def replicas(self) -> dict[str, Any]:
+        """The replicas that live, and what each function has cost."""
+        return await self._json("GET", "/v1/replicas")
+
+    async def history(self, run: str, *, after_step: int | None = None) -> list[dict[str, Any]]:
+        """What the run measured, of the steps after one."""
+        params = {} if after_step is None else {"after_step": after_step}
+        return list((await self._json("GET", _path(run, "metrics"), params=params))["history"])
 
     async def logs(self, run: str, *, follow: bool) -> AsyncIterator[str]:
         """The lines of the run's log."""
@@ -146,7 +162,7 @@ class ControllerClient:
         try:
             answer: dict[str, Any] = response.json()
         except ValueError as error:
-            raise Unreachable(f"{self._url} is no controller of rlhfless: its answer is not JSON") from error
+            raise Unreachable(f"{self.url} is no controller of rlhfless: its answer is not JSON") from error
         return answer
 
     async def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
@@ -171,7 +187,7 @@ class ControllerClient:
 
     def _unreachable(self, error: Exception) -> Unreachable:
         reason = str(error) or type(error).__name__
-        return Unreachable(f"no answer from the controller at {self._url} ({reason}): check that it runs")
+        return Unreachable(f"no answer from the controller at {self.url} ({reason}): check that it runs")
 
 
 def _path(run: str, *parts: str) -> str:

@@ -120,6 +120,23 @@ def resume(context: typer.Context, run: Run, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def export(
+    context: typer.Context,
+    run: Run,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the model.", show_default=False)],
+    step: Annotated[
+        int | None, typer.Option(min=0, help="After how many steps; the newest checkpoint.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also into a folder that is not empty.")] = False,
+) -> None:
+    """Write a checkpoint's model as a folder that transformers loads."""
+    from controller.cli import export_command
+    from controller.cli.session import execute
+
+    execute(context, lambda client: export_command.export(client, run, folder, step=step, force=force))
+
+
+@app.command()
 def delete(context: typer.Context, run: Run) -> None:
     """Delete an ended run's record and data. Its checkpoints on disk stay."""
     from controller.cli import run_commands
@@ -135,6 +152,22 @@ def functions(context: typer.Context, as_json: AsJson = False) -> None:
     from controller.cli.session import execute
 
     execute(context, lambda client: run_commands.list_functions(client, as_json=as_json))
+
+
+@app.command()
+def top(
+    context: typer.Context,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one table and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --once: print JSON instead.")] = False,
+) -> None:
+    """Watch functions, replicas and what they cost, live."""
+    from controller.cli import top_command
+    from controller.cli.session import execute
+
+    if as_json and not once:
+        raise typer.BadParameter("a live display is no JSON: add --once", param_hint="--json")
+    execute(context, lambda client: top_command.top(client, interval_s=interval, once=once, as_json=as_json))
 
 
 def main() -> None:

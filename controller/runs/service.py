@@ -17,6 +17,8 @@ from controller.runs.config.load import load_config, resolved
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 from controller.runs.due import is_finished
 from controller.runs.errors import CheckpointUnknown, RunConflict, RunUnknown
+from controller.runs.holdings import Holdings, holdings
+from controller.runs.ledger import Price
 from controller.runs.manifest import Manifest
 from controller.runs.prepared import Prepared, prepare
 from controller.runs.resumption import SavedCheckpoint, check_fits, find_checkpoint, read_checkpoint
@@ -58,6 +60,8 @@ class RunService:
         self._blobs = blobs
         self._platform = platform
         self._supervisor = supervisor
+        self._price = Price(cpu_hour_usd=settings.cpu_hour_usd, gpu_hour_usd=settings.gpu_hour_usd)
+        self._since = platform.now()
 
     async def check(self, document: Mapping[str, Any], overrides: Sequence[str]) -> DryRun:
         """Check a config and its data. Raises ``ConfigInvalid``."""
@@ -235,6 +239,16 @@ class RunService:
     async def functions(self) -> Sequence[FunctionState]:
         """All functions and their replicas."""
         return await self._platform.functions()
+
+    async def holdings(self) -> Holdings:
+        """The replicas that the platform knows of, and what they have cost since this controller started."""
+        lives = await self._platform.replicas()
+        return holdings(lives, since=self._since, now=self._platform.now(), price=self._price)
+
+    @property
+    def platform_name(self) -> str:
+        """``local``, ``knative`` or ``simulated``: adapters are named by their folder."""
+        return type(self._platform).__module__.split(".")[-2]
 
     async def unready(self) -> Sequence[str]:
         """Why the controller cannot work now; empty if it can."""

@@ -25,6 +25,8 @@ PRELOAD = (
     "functions.rollout.app",
     "functions.reward.app",
     "functions.learner.app",
+    "functions.critic.app",
+    "functions.reference.app",
 )
 """What replicas import: done once in the fork server, which goes on without those that it cannot import."""
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from controller.platforms.base import FunctionState
+from controller.platforms.base import FunctionState, ReplicaLife, RevisionState
 from controller.runs.checkpoints import CheckpointInfo
 from controller.runs.config.load import load_config, resolved
 from controller.runs.errors import CheckpointUnknown, RunConflict, RunUnknown
+from controller.runs.holdings import Holdings, holdings
+from controller.runs.ledger import Price
 from controller.runs.service import DryRun
 from controller.runs.state import RunState
 from controller.runs.summary import summarise
@@ -36,6 +38,8 @@ class FakeService:
         self.lines: dict[str, list[dict[str, Any]]] = {}
         self.folders: dict[str, dict[int, Path]] = {}
         self.reasons: list[str] = []
+        self.lives: list[ReplicaLife] = []
+        self.platform_name = "simulated"
         self.failure: Exception | None = None
         """Raised by the next call of any method."""
         self.keys: dict[str, tuple[Mapping[str, Any], str]] = {}
@@ -172,8 +176,13 @@ class FakeService:
                 num_queued=0,
                 min_scale=0,
                 max_scale=8,
+                revisions=(RevisionState(name="rollout-00001", percent=100, num_replicas=2),),
             )
         ]
+
+    async def holdings(self) -> Holdings:
+        self._fail()
+        return holdings(self.lives, since=0.0, now=100.0, price=Price(cpu_hour_usd=36.0, gpu_hour_usd=0.0))
 
     async def unready(self) -> Sequence[str]:
         self._fail()

@@ -37,6 +37,7 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         ("GET", "/v1/runs/{run}/checkpoints"),
         ("GET", "/v1/runs/{run}/checkpoints/{step}/download"),
         ("GET", "/v1/functions"),
+        ("GET", "/v1/replicas"),
         ("GET", "/healthz"),
         ("GET", "/readyz"),
         ("GET", "/metrics"),

@@ -1,7 +1,12 @@
+from typing import Any
+
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.platforms.base import ReplicaLife
 from controller.runs.state import RunState
 from shared.contracts.errors import StoreUnavailable
+from shared.contracts.ids import InstanceId
+from shared.contracts.stage import Stage
 from tests.unit.controller.api.fake_service import FakeService
 from tests.unit.controller.api.serving import called
 
@@ -15,6 +20,52 @@ async def test_functions_are_listed_with_their_replicas() -> None:
     async with called(FakeService()) as client:
         [function] = (await client.get("/v1/functions")).json()["functions"]
     assert (function["name"], function["stages"], function["num_ready"]) == ("rollout", ["rollout"], 2)
+    assert function["revisions"] == [
+        {"name": "rollout-00001", "percent": 100, "tags": [], "ready": True, "num_replicas": 2}
+    ]
+
+
+def life(name: str, **more: Any) -> ReplicaLife:
+    return ReplicaLife(
+        instance=InstanceId(name),
+        function="rollout",
+        stages=(Stage.ROLLOUT,),
+        revision="rollout-00001",
+        num_cpus=1.0,
+        num_gpus=0,
+        scheduled_at=40.0,
+        **more,
+    )
+
+
+async def test_replicas_are_listed_with_their_state_and_cost() -> None:
+    service = FakeService()
+    service.lives = [
+        life("a", started_at=50.0, ended_at=60.0, reason="scaled down"),
+        life("b", started_at=75.0, ready_at=80.0, num_in_flight=1),
+        life("c", reason="unschedulable: 3 of 2 cpus"),
+    ]
+    async with called(service) as client:
+        living = (await client.get("/v1/replicas")).json()
+        every = (await client.get("/v1/replicas", params={"ended": True})).json()
+    assert [(replica["instance"], replica["state"]) for replica in living["replicas"]] == [
+        ("b", "ready"),
+        ("c", "pending"),
+    ]
+    assert [replica["state"] for replica in every["replicas"]] == ["ended", "ready", "pending"]
+    ready, pending = living["replicas"]
+    assert (ready["held_s"], ready["usd"], ready["num_in_flight"]) == (25.0, 0.25, 1)
+    assert (pending["started_at"], pending["usd"], pending["reason"]) == (None, 0.0, "unschedulable: 3 of 2 cpus")
+    [cost] = living["costs"]
+    assert cost == {"function": "rollout", "num_replicas": 2, "cpu_seconds": 35.0, "gpu_seconds": 0.0, "usd": 0.35}
+    assert (living["platform"], living["since"], living["now"]) == ("simulated", 0.0, 100.0)
+    assert every["costs"] == living["costs"]
+
+
+async def test_a_platform_without_replicas_has_cost_nothing() -> None:
+    async with called(FakeService()) as client:
+        nothing = (await client.get("/v1/replicas")).json()
+    assert (nothing["replicas"], nothing["costs"]) == ([], [])
 
 
 async def test_health_does_not_ask_the_service() -> None:

@@ -259,3 +259,21 @@ def test_an_id_can_be_part_of_keys_paths_and_urls(name: str | None) -> None:
 
 def test_an_id_tells_the_experiment_and_the_time() -> None:
     assert new_run_id("Sums v2", 1_700_000_000.0).startswith("sums-v2-1114-221320-")
+
+
+@in_virtual_time
+async def test_costs_count_from_the_controllers_start(tmp_path: Path) -> None:
+    stack = await make_stack(tmp_path)
+    await (await stack.start()).service.submit(stack.document(), (), idempotency_key=None)
+    await asyncio.sleep(3600)
+    second = (await stack.start()).service
+    await asyncio.sleep(60)
+    held = await second.holdings()
+    assert (held.since, held.now) == (EPOCH + 3600, EPOCH + 3660)
+    assert held.replicas, "the platform remembers the replicas of the run"
+    assert all(holding.usd == 0.0 for holding in held.replicas), "which ended before this controller started"
+    assert held.costs == {}
+    first_of_all = min(holding.life.scheduled_at for holding in held.replicas)
+    assert first_of_all < held.since
+    assert second.platform_name == "simulated"
+    await stack.stop()
