@@ -100,10 +100,11 @@ class ChunkedBody:
         return piece or None
 
     def _take_line_end(self, buffer: bytearray) -> bool:
+        if not b"\r\n".startswith(buffer[:2]):
+            raise MessageRefused("a chunk is longer than it said")
         if len(buffer) < 2:
             return False
-        if _cut(buffer, 2) != b"\r\n":
-            raise MessageRefused("a chunk is longer than it said")
+        del buffer[:2]
         self._line_end_is_due = False
         return True
 

@@ -52,6 +52,7 @@ def test_a_body_ends_where_it_says(step: int) -> None:
         b"\r\n",
         b"3\nonE\n",
         b"3\r\nonetwo\r\n",
+        b"3\r\none\n",
         b"3\r\none\n0\n\n",
         b"1" * 16 + b"\r\n",
         b"3;" + b"x" * 5000,
