@@ -6,8 +6,16 @@ from typing import Any
 
 from controller.runs.config.aliases import ALIASES, without_prefix
 
-PATH_KEYS = frozenset({"model.path", "data.train_files", "data.val_files", "reward.custom_reward_function.path"})
-"""What a run reads. The checkpoint folder is the controller's to find."""
+PATH_KEYS = frozenset(
+    {
+        "model.path",
+        "data.train_files",
+        "data.val_files",
+        "reward.custom_reward_function.path",
+        "trainer.resume_from_path",
+    }
+)
+"""What a run reads. The folder of its own checkpoints is the controller's to find."""
 
 
 def resolve_document(document: Mapping[Any, Any], folder: Path) -> tuple[dict[Any, Any], list[str]]:

@@ -39,6 +39,18 @@ async def test_a_checkpoint_is_downloaded_from_a_real_server(service: FakeServic
         assert archive.extractfile("global_step_4/model.safetensors").read() == b"weights"
 
 
+async def test_the_model_alone_is_downloaded(service: FakeService) -> None:
+    folder = service.folders["run-0"][4]
+    (folder / "huggingface").mkdir()
+    (folder / "huggingface" / "config.json").write_text("{}")
+    async with called(service) as client:
+        response = await client.get("/v1/runs/run-0/checkpoints/4/download", params={"part": "model"})
+        refused = await client.get("/v1/runs/run-0/checkpoints/4/download", params={"part": "state"})
+    with tarfile.open(fileobj=io.BytesIO(response.content)) as archive:
+        assert archive.getnames() == ["huggingface/config.json"]
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+
+
 @pytest.mark.parametrize(
     ("step", "status", "code"),
     [

@@ -24,6 +24,8 @@ def folder(tmp_path: Path) -> Path:
         ({"data": {"val_files": "train.jsonl"}}, ["data", "val_files"]),
         ({"reward": {"custom_reward_function": {"path": "reward.py"}}}, ["reward", "custom_reward_function", "path"]),
         ({"custom_reward_function": {"path": "reward.py"}}, ["custom_reward_function", "path"]),
+        ({"trainer": {"resume_from_path": "tiny"}}, ["trainer", "resume_from_path"]),
+        ({"resume_from_checkpoint": "tiny"}, ["resume_from_checkpoint"]),
     ],
 )
 def test_a_path_is_meant_from_the_file(folder: Path, document: dict[str, object], path: list[str]) -> None:
