@@ -170,7 +170,7 @@ async def import_checkpoint(saved: SavedCheckpoint, run: str, prepared: Prepared
     """Store the checkpoint's blobs for the run; returns its first head. Raises ``ConfigInvalid`` for a damaged file."""
     head, refs = saved.head, {}
     for name, ref in named_blobs(head).items():
-        data = await asyncio.to_thread(_read_verified, saved.folder / blob_file(name), ref)
+        data = await asyncio.to_thread(read_verified, saved.folder / blob_file(name), ref)
         kind = ref.id.rpartition("/")[2].rpartition("-")[0]
         refs[name] = await blobs.put(run, head.step, kind, data)
     history = await asyncio.to_thread((saved.folder / HISTORY_FILE).read_bytes)
@@ -208,7 +208,8 @@ def _newest_of_experiment(project: Path, experiment: str | None) -> Path | None:
     return max(found)[1] if found else None
 
 
-def _read_verified(path: Path, ref: BlobRef) -> bytes:
+def read_verified(path: Path, ref: BlobRef) -> bytes:
+    """A blob's file. Raises ``ConfigInvalid`` if it is gone or is not what its reference promises."""
     try:
         data = path.read_bytes()
     except OSError as error:
