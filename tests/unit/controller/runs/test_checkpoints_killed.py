@@ -9,7 +9,7 @@ from pathlib import Path
 
 from controller.runs.checkpoints import blob_file, newest_checkpoint
 from controller.runs.manifest import named_blobs
-from controller.runs.resumption import read_verified, read_checkpoint
+from controller.runs.resumption import read_checkpoint, read_verified
 from tests.structure.source_tree import ROOT
 
 NUM_KILLS = 3
