@@ -90,7 +90,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prompt-len", type=int, default=32, help="tokens of the prompt")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="compute threads of the call")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if asked.repeat < 1 or asked.warmup < 1:
+        # The first call of all waits for the fork server's imports, and belongs to no figure.
+        parser.error("--repeat and --warmup are at least 1")
+    return asked
 
 
 def existing_folder(text: str) -> Path:

@@ -1,8 +1,14 @@
 """``rlhfless top`` against a real API: once, as JSON, and live."""
 
 import asyncio
+import contextlib
 import io
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -20,6 +26,8 @@ from shared.contracts.stage import Stage
 from tests.unit.controller.cli.conftest import Controller, command
 from tests.unit.controller.cli.top_data import replica, top_data
 
+LEFT_SCREEN = b"\x1b[?1049l"
+"""What brings the terminal's own screen back."""
 LIFE = ReplicaLife(
     instance=InstanceId("rollout-00001-ab"),
     function="rollout",
@@ -153,7 +161,32 @@ async def test_live_it_redraws_until_ctrl_c() -> None:
     text = await screens_of(Scripted(first, second))
     assert text.index("rollout-00001-first") < text.index("rollout-00001-second")
     # The screen from before is there again.
-    assert text.index("\x1b[?1049h") < text.index("\x1b[?1049l")
+    assert text.index("rollout-00001-second") < text.index(LEFT_SCREEN.decode())
+
+
+def test_ctrl_c_in_a_terminal_is_the_way_out(busy_controller: Controller) -> None:
+    ours, theirs = pty.openpty()
+    code = "from controller.cli.main import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "--url", busy_controller.url, "top", "--interval", "0.1"],
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        while b"rollout-00001-ab" not in drawn:
+            drawn += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+            while piece := os.read(ours, 65536):
+                drawn += piece
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"Traceback" not in drawn
+    assert drawn.rindex(LEFT_SCREEN) > drawn.rindex(b"rollout-00001-ab")
 
 
 async def test_live_a_lost_controller_is_waited_for() -> None:
