@@ -11,6 +11,7 @@ from controller.platforms.local.replica import Process, Replica
 from shared.contracts.ids import InstanceId
 
 BOUNDLESS = 10**9
+_PROBE_WAITS_S = 0.5
 
 
 class Pod:
@@ -88,6 +89,8 @@ class PacedPods:
             return address.pod
 
         async def probe() -> bool:
+            # As a real probe, it waits a little for an answer: far fewer events than one that asks all the time.
+            await asyncio.sleep(min(_PROBE_WAITS_S, max(0.0, ready_at - loop.time())))
             return loop.time() >= ready_at and self._becomes_ready(replica.life.revision)
 
         replica.start(spawn, address, probe)
