@@ -9,6 +9,7 @@ from controller.runs.config.run_config import RunConfig
 from controller.runs.config.warnings import warnings_of
 from controller.runs.data.context import context_tokens
 from controller.runs.data.dataset import Dataset, Split, load_dataset
+from controller.runs.data.hub import local_file
 from controller.runs.data.paths import resolve_paths
 from controller.runs.data.sampler import Sampler
 from shared.contracts.errors import InvalidInput
@@ -59,7 +60,7 @@ def prepare(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) -> Pre
 
     def load(split: Split, files: Sequence[str]) -> Dataset:
         return load_dataset(
-            [Path(file) for file in files],
+            [local_file(file, field=f"data.{split}_files") for file in files],
             split,
             config.data,
             tokenizer,

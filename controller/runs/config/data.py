@@ -26,7 +26,8 @@ class DataConfig(Section):
     """The rows of training and evaluation."""
 
     train_files: Files
-    """JSONL or parquet files of training rows, one path or a list, read in this order. No default."""
+    """JSONL or parquet files of training rows, one path or a list, read in this order; where the controller's settings
+    allow a hub, also ``hf://datasets/ORG/NAME/FILE``, with ``*`` for several. No default."""
     val_files: Files | None = None
     """Files of held-out rows. Default null: nothing is evaluated."""
     train_batch_size: int = Field(ge=1, le=2**20, default=32)

@@ -8,15 +8,20 @@ from pathlib import Path
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 from controller.runs.config.run_config import RunConfig
 from controller.runs.data.errors import PathNotFound
+from controller.runs.data.hub import is_hub_file, pinned_files
 from controller.runs.data.roots import resolve
+from shared.modeling.errors import UnknownModel
+from shared.modeling.folder import pinned_hub_id
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[A-Za-z0-9][\w./-]*)?")
 
 
 def resolve_paths(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) -> RunConfig:
-    """The config with every path absolute, symlinks followed, and of the right kind.
+    """The config with every path absolute, symlinks followed, and of the right kind; with every hub id and file of a
+    hub dataset at its commit, so that a run that goes on later finds the same.
 
-    Raises ``ConfigInvalid`` with all paths that are outside the roots, do not exist or are not what their key needs.
+    Asks the hub where one is allowed and named. Raises ``ConfigInvalid`` with all paths that are outside the roots, do
+    not exist or are not what their key needs.
     """
     problems: list[ConfigProblem] = []
 
@@ -30,10 +35,24 @@ def resolve_paths(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) 
             problems.append(ConfigProblem(field=field, reason=reason, suggestion="let the controller read it"))
         return None
 
+    def data_files(field: str, paths: Sequence[str]) -> list[str | None]:
+        return [
+            file
+            for path in paths
+            for file in (on_hub(field, path) if is_hub_file(path) else (found(field, path, _file),))
+        ]
+
+    def on_hub(field: str, uri: str) -> tuple[str, ...]:
+        try:
+            return pinned_files(uri, field=field, allow_hub=allow_hub)
+        except ConfigInvalid as error:
+            problems.extend(error.problems)
+            return ()
+
     function = config.reward.custom_reward_function
     model = found("model.path", config.model.path, partial(_model, allow_hub=allow_hub))
-    train = [found("data.train_files", path, _file) for path in config.data.train_files]
-    held_out = [found("data.val_files", path, _file) for path in config.data.val_files or ()]
+    train = data_files("data.train_files", config.data.train_files)
+    held_out = data_files("data.val_files", config.data.val_files or ())
     reward = found("reward.custom_reward_function.path", function.path, _file)
     output = found("trainer.default_local_dir", config.trainer.default_local_dir, _output_folder)
     if problems:
@@ -64,13 +83,14 @@ def _model(path: str, roots: Sequence[Path], field: str, *, allow_hub: bool) -> 
     except PathNotFound as error:
         if not _HUB_ID.fullmatch(path):
             raise
-        if allow_hub:
-            return path
-        raise PathNotFound(
-            field=field,
-            reason=f"{error.problems[0].reason}, and the controller's settings allow no hub",
-            suggestion="put the model under a root and name its folder",
-        ) from error
+        if not allow_hub:
+            raise PathNotFound(
+                field=field,
+                reason=f"{error.problems[0].reason}, and the controller's settings allow no hub",
+                suggestion="put the model under a root and name its folder, or start the controller with "
+                "RLHFLESS_ALLOW_HUB=1",
+            ) from error
+        return _pinned(path, field)
     if not (place / "config.json").is_file():
         raise PathNotFound(
             field=field,
@@ -78,6 +98,18 @@ def _model(path: str, roots: Sequence[Path], field: str, *, allow_hub: bool) -> 
             suggestion="name a folder with config.json, tokenizer files and safetensors weights",
         )
     return str(place)
+
+
+def _pinned(hub_id: str, field: str) -> str:
+    try:
+        return pinned_hub_id(hub_id)
+    except UnknownModel as error:
+        download = f"hf download {hub_id.partition('@')[0]}"
+        raise PathNotFound(
+            field=field,
+            reason=error.message,
+            suggestion=f"correct its name, or fetch it where there is a network: {download}",
+        ) from error
 
 
 def _output_folder(path: str, roots: Sequence[Path], field: str) -> str:

@@ -10,6 +10,8 @@ from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 from controller.runs.config.run_config import RunConfig
 from controller.runs.data.paths import resolve_paths
 
+COMMIT = "a" * 40
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -86,11 +88,55 @@ def test_a_folder_without_a_config_is_no_model(root: Path) -> None:
     assert "no config.json" in problem.reason
 
 
-def test_a_hub_id_needs_a_hub(root: Path) -> None:
+@pytest.fixture
+def cached(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only hub there is: its cache, with a model and a dataset."""
+    hub = tmp_path_factory.mktemp("hub")
+    for name in ("models--org--name-0.5B", "datasets--org--sums"):
+        snapshot = hub / name / "snapshots" / COMMIT
+        snapshot.mkdir(parents=True)
+        for file in ("config.json", "1.jsonl", "2.jsonl"):
+            (snapshot / file).write_text("{}")
+        (hub / name / "refs").mkdir()
+        (hub / name / "refs" / "main").write_text(COMMIT)
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(hub))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return hub
+
+
+def test_a_hub_id_needs_a_hub_and_is_pinned_to_its_commit(root: Path, cached: Path) -> None:
     config = config_of(model__path="org/name-0.5B")
     (problem,) = problems_of(config, root)
     assert "allow no hub" in problem.reason
-    assert resolve_paths(config, [root], allow_hub=True).model.path == "org/name-0.5B"
+    found = resolve_paths(config, [root], allow_hub=True)
+    assert found.model.path == f"org/name-0.5B@{COMMIT}"
+    assert resolve_paths(found, [root], allow_hub=True) == found
+
+
+def test_files_of_a_hub_dataset_stand_in_the_order_of_the_config(root: Path, cached: Path) -> None:
+    on_hub = f"hf://datasets/org/sums@{COMMIT}"
+    config = config_of(data__train_files=["a.jsonl", "hf://datasets/org/sums/*.jsonl", "b.jsonl"])
+    found = resolve_paths(config, [root], allow_hub=True)
+    assert found.data.train_files == (
+        str(root / "a.jsonl"),
+        f"{on_hub}/1.jsonl",
+        f"{on_hub}/2.jsonl",
+        str(root / "b.jsonl"),
+    )
+    assert resolve_paths(found, [root], allow_hub=True) == found
+
+
+def test_what_a_hub_does_not_have_is_listed_with_the_rest(root: Path, cached: Path) -> None:
+    config = config_of(
+        model__path="org/other",
+        data__train_files=["hf://datasets/org/sums/*.csv", "missing.jsonl"],
+        data__val_files="tiny",
+    )
+    fields = [problem.field for problem in problems_of(config, root, allow_hub=True)]
+    assert fields == ["model.path", "data.train_files", "data.train_files", "data.val_files"]
+    (problem, *_) = problems_of(config_of(data__train_files="hf://datasets/org/sums/1.jsonl"), root)
+    assert "settings allow none" in problem.reason
 
 
 def test_a_folder_under_a_root_goes_before_a_hub_id(root: Path) -> None:
