@@ -42,8 +42,7 @@ class RewardModel:
     def score(self, sequences: Sequence[Sequence[int]], *, batch_tokens: int, threads: int) -> list[float]:
         """The logit of each sequence, in the order given, in float32.
 
-        Batches hold sequences of like length, the longest first. They are padded on the right with a token that none
-        of them has, so that no sequence is taken to end before it does.
+        Batches hold sequences of like length, the longest first, padded on the right.
         """
         use_threads(threads)
         rewards = [0.0] * len(sequences)
@@ -58,23 +57,24 @@ class RewardModel:
         """[B]"""
         length = max(map(len, sequences))
         padding = self._padding_token(sequences)
-        device = self._model.device
-        ids = torch.tensor(
-            [[*sequence, *[padding] * (length - len(sequence))] for sequence in sequences], device=device
-        )
-        lengths = torch.tensor([len(sequence) for sequence in sequences], device=device)
-        mask = (torch.arange(length, device=device)[None] < lengths[:, None]).long()
+        if padding is None and len(sequences) > 1:
+            return torch.cat([self._logits([sequence]) for sequence in sequences])
+        rows = [[*sequence, *[padding or 0] * (length - len(sequence))] for sequence in sequences]
+        ids = torch.tensor(rows, device=self._model.device)
+        lengths = torch.tensor([len(sequence) for sequence in sequences], device=self._model.device)
+        mask = (torch.arange(length, device=self._model.device)[None] < lengths[:, None]).long()
         # [B, T] both; the classifier looks for the last token that is not padding.
         logits: torch.Tensor = self._model(input_ids=ids, attention_mask=mask).logits
         return logits[:, 0].float()
 
-    def _padding_token(self, sequences: Sequence[Sequence[int]]) -> int:
+    def _padding_token(self, sequences: Sequence[Sequence[int]]) -> int | None:
+        """The checkpoint's; where it names none any other token will do, and ``None`` if all of them are in use."""
         config = self._model.config.get_text_config()
         if self._pads_by_choice:
-            # The checkpoint names none, so any will do.
             used = set().union(*sequences)
-            config.pad_token_id = next(token for token in range(len(used) + 1) if token not in used)
-        return int(config.pad_token_id)
+            config.pad_token_id = next((token for token in range(config.vocab_size) if token not in used), None)
+        padding: int | None = config.pad_token_id
+        return padding
 
     def _chat_ids(self, messages: Sequence[dict[str, Any]], completion: str) -> list[int]:
         conversation = [*messages, {"role": "assistant", "content": completion}]

@@ -65,12 +65,15 @@ class Math:
     def _truth(self, ground_truth: str | None) -> list[Any]:
         if ground_truth is None or not ground_truth.strip():
             raise BadGroundTruth(f"math needs an answer as ground truth, the row has {ground_truth!r}")
+        # GSM8K's rows hold a derivation, and the answer behind this mark.
+        bare = ground_truth.rpartition("####")[2].strip()
         # LaTeX is only recognised within its delimiters.
-        for text in (ground_truth, f"${ground_truth}$"):
-            truth = self._parse(text, self._truth_forms)
-            if truth and (text != ground_truth or "$" in text or "\\boxed" in text):
-                return truth
-        raise BadGroundTruth(f"math cannot read the row's ground truth {ground_truth!r}: write it as LaTeX or a number")
+        truth = self._parse(bare if "$" in bare or "\\boxed" in bare else f"${bare}$", self._truth_forms)
+        if not truth:
+            raise BadGroundTruth(
+                f"math cannot read the row's ground truth {ground_truth!r}: write it as LaTeX or a number"
+            )
+        return truth
 
     def _parse(self, text: str, forms: list[Any]) -> list[Any]:
         parsed: list[Any] = self._library.parse(text, extraction_config=forms, parsing_timeout=None)

@@ -43,11 +43,14 @@ class SandboxRun:
 
 
 class Sandbox:
-    """Runs Python code that nobody has read. At most ``num_at_once`` processes at a time; the others wait."""
+    """Runs Python code that nobody has read. At most ``num_at_once`` processes at a time; the others wait.
 
-    def __init__(self, environ: Mapping[str, str], *, num_at_once: int | None = None) -> None:
+    Not as many as there are cores: each may take all the memory that it is allowed.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, num_at_once: int = 4) -> None:
         self._environment = {name: environ[name] for name in _PASSED_ON if name in environ}
-        self._free = asyncio.Semaphore(num_at_once or len(os.sched_getaffinity(0)))
+        self._free = asyncio.Semaphore(num_at_once)
 
     async def run(
         self,
