@@ -90,7 +90,7 @@ CASES = {
     "unknown rule": Bad(
         changes={"reward.rule": "exact_mach", "reward.custom_reward_function.path": None},
         field="reward.rule",
-        reason="it should be 'exact_match', 'exact_number' or 'reasoning_gym', got 'exact_mach'",
+        reason="it should be 'exact_match', 'exact_number', ",
         suggestion="a built-in verifier",
     ),
     "no context left": Bad(
