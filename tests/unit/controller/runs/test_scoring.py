@@ -1,25 +1,26 @@
 """Scoring one batch."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controller.runs import scoring
-from controller.runs.scoring import mean_reward, score_batch
+from controller.runs.scoring import flat_rows, mean_reward, reward_metrics, score_batch
 from shared.contracts.call import CallKey, ServedBy, StageReply, Timings
 from shared.contracts.policy import BlobRef
-from shared.contracts.reward import RewardOutputs, RuleReward, Scores
+from shared.contracts.reward import PartSummary, RewardOutputs, RuleReward, Scores
 from shared.contracts.stage import Purpose, Stage
 from tests.fakes.sampled import BATCH, ROWS, sample
 from tests.fakes.virtual import in_virtual_time
 from tests.fakes.world import RUN, make_world
 
 
-def reply(num_scored: int, mean: float) -> StageReply[RewardOutputs]:
+def reply(num_scored: int, mean: float, **outputs: Any) -> StageReply[RewardOutputs]:
     return StageReply[RewardOutputs](
         key=CallKey(run=RUN, purpose=Purpose.TRAIN, step=0, stage=Stage.REWARD),
         outputs=RewardOutputs(
-            scores=BlobRef(id="r/0/s", num_bytes=0, sha256="a" * 64), num_scored=num_scored, mean_reward=mean
+            scores=BlobRef(id="r/0/s", num_bytes=0, sha256="a" * 64), num_scored=num_scored, mean_reward=mean, **outputs
         ),
         served=ServedBy(instance="i", revision="r", started_at=0, ready_at=0),
         timings=Timings(started_at=0, ended_at=0),
@@ -54,3 +55,29 @@ def test_the_mean_is_over_completions_not_over_shards() -> None:
 
 def test_the_mean_of_nothing_scored_is_nothing() -> None:
     assert mean_reward([reply(0, 0.0)]) == 0.0
+
+
+def part(name: str, num_scored: int, num_none: int, mean: float) -> PartSummary:
+    return PartSummary(name=name, num_scored=num_scored, num_none=num_none, mean=mean)
+
+
+def test_each_part_is_averaged_over_the_completions_that_it_applies_to() -> None:
+    shards = [
+        reply(8, 0.5, parts=(part("right", 8, 0, 0.5), part("style", 2, 6, 1.0)), num_dropped_groups=2),
+        reply(4, 0.5, parts=(part("right", 4, 0, 1.0),), num_dropped_groups=1, num_failed_groups=1),
+    ]
+    assert reward_metrics(shards) == {
+        "reward/num_dropped_groups": 3.0,
+        "reward/num_failed_groups": 1.0,
+        "rewards/right/mean": pytest.approx(8 / 12),
+        "rewards/right/num_none": 0.0,
+        "rewards/style/mean": 1.0,
+        "rewards/style/num_none": 10.0,
+    }
+    assert reward_metrics([reply(0, 0.0)]) == {"reward/num_dropped_groups": 0.0, "reward/num_failed_groups": 0.0}
+
+
+def test_flat_rows_of_all_shards() -> None:
+    assert flat_rows([reply(4, 1.0, flat_rows=("a",)), reply(4, 0.5), reply(2, 0.0, flat_rows=("d", "e"))]) == (
+        *("a", "d", "e"),
+    )

@@ -28,6 +28,8 @@ def test_defaults(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
     assert (settings.blob_url, settings.blob_budget_bytes) == ("redis://", 4 * GIB)
     assert settings.token == TOKEN
     assert (settings.model_roots, settings.allow_hub) == ((Path("/models"),), False)
+    assert settings.reward_allowed_hosts == ()
+    assert settings.secrets_folder == Path("/var/run/secrets/rlhfless-rewards")
     assert (settings.instance, settings.revision) == ("machine", "unrevisioned")
     assert (settings.host, settings.port) == ("0.0.0.0", 8080)
 
@@ -43,6 +45,8 @@ def test_every_variable_is_read(environment: dict[str, str]) -> None:
             "RLHFLESS_BLOB_BUDGET_BYTES": "1000",
             "RLHFLESS_ROOTS": "/a::/b",
             "RLHFLESS_ALLOW_HUB": "1",
+            "RLHFLESS_REWARD_ALLOWED_HOSTS": " judge.svc, 10.0.0.0/8,",
+            "RLHFLESS_SECRETS_DIR": "/secrets",
             "HOSTNAME": "rollout-00001-x",
             "K_REVISION": "rollout-00001",
             "RLHFLESS_BIND": "127.0.0.1",
@@ -53,6 +57,8 @@ def test_every_variable_is_read(environment: dict[str, str]) -> None:
     assert (settings.redis_url, settings.redis_password) == (URL, "hunter3")
     assert (settings.blob_url, settings.blob_budget_bytes) == ("file:///blobs", 1000)
     assert (settings.model_roots, settings.allow_hub) == ((Path("/a"), Path("/b")), True)
+    assert settings.reward_allowed_hosts == ("judge.svc", "10.0.0.0/8")
+    assert settings.secrets_folder == Path("/secrets")
     assert (settings.instance, settings.revision) == ("rollout-00001-x", "rollout-00001")
     assert (settings.host, settings.port) == ("127.0.0.1", 9000)
 
