@@ -56,6 +56,8 @@ class RevisionState:
     """Host names of its own, as ``<tag>-<function>``."""
     ready: bool = True
     """Whether it has been ready once, so that it may get requests."""
+    reason: str = ""
+    """Why its replicas cannot start; empty while they can."""
     num_replicas: int = 0
 
 

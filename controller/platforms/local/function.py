@@ -124,11 +124,16 @@ class Function:
             revision.replicas.finish(instances)
 
     def release(self, *, grace_s: float) -> None:
-        """Withdraw every hold and end all replicas within ``grace_s``; who waits gets 503."""
+        """Withdraw every hold and end all replicas within ``grace_s``; who waits gets 503.
+
+        A new revision that has yet to show whether it becomes ready is let be.
+        """
         self._holds.clear()
         self._tell_revisions()
-        for revision in self._revisions.values():
-            revision.release("released", grace_s=grace_s)
+        routed = percentages(self._shares)
+        for name, revision in self._revisions.items():
+            if revision.is_ready or name in routed:
+                revision.release("released", grace_s=grace_s)
 
     async def stop(self, *, grace_s: float) -> None:
         """End all replicas and start no more."""
@@ -207,6 +212,7 @@ class Function:
                 percent=shared.get(name, 0),
                 tags=tuple(tags.get(name, ())),
                 ready=revision.is_ready,
+                reason=revision.failure,
                 num_replicas=len(revision.replicas.active),
             )
             for name, revision in self._revisions.items()

@@ -1,7 +1,6 @@
 """One revision of a function: its queue, its load, its autoscaler and its replicas."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,8 +19,6 @@ from controller.platforms.local.replica import Clock, Replica
 from controller.platforms.local.replica_queue import ReplicaLost
 from controller.platforms.local.replica_set import ReplicaSet, Starter, Template
 from controller.platforms.local.scaling_annotations import edit_scaling
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

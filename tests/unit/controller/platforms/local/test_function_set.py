@@ -55,8 +55,12 @@ async def test_a_revision_that_does_not_become_ready_gets_no_traffic() -> None:
         await asyncio.sleep(700.0)
         assert shares(at) == {FIRST: 100, SECOND: 0}
         assert await at.send(0.1) == FIRST
-        assert at.functions.functions[NAME].state("").ready
+        state = at.functions.functions[NAME].state("")
+        assert state.ready
+        assert ["not ready within 600 s" in each.reason for each in state.revisions] == [False, True]
         assert not [life for life in at.lives() if life.revision == SECOND and life.ended_at is None], "given up"
+        at.apply(manifest("2", TrafficTarget(percent=100, tag="current")))
+        assert await at.send(0.1, host="current-rollout") == FIRST, "the latest is the latest that is ready"
         at.apply(manifest("3"))
         await asyncio.sleep(5.0)
         assert await at.send(0.1) == "rollout-00003"
@@ -67,6 +71,20 @@ async def test_an_initial_scale_of_zero_takes_the_traffic_at_once() -> None:
     async with cluster(manifest(initial_scale="0")) as at:
         at.apply(manifest("2", initial_scale="0"))
         assert shares(at) == {FIRST: 0, SECOND: 100}
+
+
+@in_virtual_time
+async def test_a_release_lets_a_coming_revision_be() -> None:
+    async with cluster(manifest(min_scale="1"), pods=PacedPods(start_s=5.0)) as at:
+        at.apply(manifest("2"))
+        at.functions.of_stage(Stage.ROLLOUT).release(grace_s=1.0)
+        await asyncio.sleep(1.1)
+        assert {life.revision for life in at.lives() if life.ended_at is None} >= {SECOND}
+        assert {life.reason for life in at.lives() if life.revision == FIRST and life.ended_at is not None} == {
+            "released"
+        }
+        await asyncio.sleep(5.0)
+        assert await at.send(0.1) == SECOND
 
 
 @in_virtual_time
@@ -151,6 +169,24 @@ async def test_a_hold_raises_the_minimum_of_the_revision_that_serves() -> None:
         assert Counter(life.revision for life in at.lives() if life.ended_at is None) == {SECOND: 3}
         await asyncio.sleep(50.0)
         assert at.num_pods() == 0
+
+
+@in_virtual_time
+async def test_of_two_revisions_the_one_with_more_traffic_is_held() -> None:
+    async with cluster(manifest(initial_scale="0"), drain_s=0.0) as at:
+        at.apply(manifest("2", pinned(60), TrafficTarget(percent=40), initial_scale="0"))
+        at.functions.of_stage(Stage.ROLLOUT).hold(Stage.ROLLOUT, 2, until=at.now + 50.0)
+        await asyncio.sleep(10.0)
+        assert Counter(life.revision for life in at.lives()) == {FIRST: 2}
+
+
+@in_virtual_time
+async def test_a_functions_own_name_comes_before_anothers_tag() -> None:
+    other = replace(function(name="reward"), name="old-rollout")
+    async with cluster(other, manifest("1", TrafficTarget(percent=100, tag="old"))) as at:
+        found = at.functions.route("old-rollout", b"/")
+        assert found is not None
+        assert found[0].name == "old-rollout-00001"
 
 
 @in_virtual_time

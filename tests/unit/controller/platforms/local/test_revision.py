@@ -64,6 +64,8 @@ async def test_who_waits_at_a_replica_that_dies_is_served_by_another() -> None:
         [doomed, other] = at.revision().replicas.ready
         assert (doomed.queue.num_waiting, other.queue.num_waiting) == (1, 1)
         at.pods.pods[doomed.instance].kill()
+        await asyncio.sleep(0.1)
+        assert other.queue.num_waiting == 2, "at once"
         assert await asyncio.gather(*requests) == [FIRST] * 4
         assert other.queue.num_running == 0
 
@@ -113,12 +115,16 @@ async def test_a_revision_that_does_not_become_ready_is_given_up() -> None:
 @in_virtual_time
 async def test_release_sends_away_who_waits_at_the_activator_and_at_a_replica() -> None:
     async with cluster(function(1, target_burst_capacity="0", max_scale="1")) as at:
-        first, second = at.send(60.0), at.send(60.0)
+        at_activator = [at.send(60.0) for _ in range(2)]
         await asyncio.sleep(10.0)
+        at_replica = at.send(60.0)
+        await asyncio.sleep(1.0)
+        assert [replica.queue.num_waiting for replica in at.revision().replicas.ready] == [1]
         at.revision().release("released", grace_s=1.0)
-        with pytest.raises(TurnedAway):
-            await second
-        first.cancel()
+        for waiting in (at_activator[1], at_replica):
+            with pytest.raises(TurnedAway):
+                await waiting
+        at_activator[0].cancel()
         await asyncio.sleep(2.0)
         assert at.lives()[-1].reason.startswith("released")
         assert await at.send(1.0) == FIRST, "the revision itself is still there"
@@ -127,10 +133,12 @@ async def test_release_sends_away_who_waits_at_the_activator_and_at_a_replica() 
 @in_virtual_time
 async def test_edited_annotations_scale_it_and_change_what_it_averages() -> None:
     async with cluster(function(1, target_burst_capacity="-1", **FULL_USE)) as at:
-        at.annotate(min_scale="3", window="6s")
-        await asyncio.sleep(10.0)
+        at.annotate(min_scale="3")
+        await at.send(5.0)
         assert len(at.revision().replicas.ready) == 3
         at.annotate(min_scale=None)
-        await asyncio.sleep(10.0)
+        await asyncio.sleep(20.0)
+        assert at.num_pods() == 1, "a minute's average remembers the request"
+        at.annotate(window="6s")
+        await asyncio.sleep(6.0)
         assert at.num_pods() == 0
-        assert at.revision().scaling.window_s == 6.0
