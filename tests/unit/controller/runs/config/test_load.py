@@ -197,6 +197,11 @@ def test_every_key_reaches_the_config() -> None:
         "rollout.multi_turn.tool": "calculator",
         "reward.rule": "exact_match",
         "reward.custom_reward_function.name": "score",
+        "reward.custom_reward_function.module": "my.rewards:score",
+        "reward.parts": [
+            {"name": "a", "weight": 2.0, "shaping": False, "rule": "math", "parameters": {"precision": 3}}
+            | dict.fromkeys(("function", "model", "remote"))
+        ],
         "reward.on_failure": "drop_group",
         "trainer.project_name": "p",
         "trainer.experiment_name": "e",
@@ -223,6 +228,8 @@ def test_every_key_reaches_the_config() -> None:
         "trainer.resume_mode": {"trainer.experiment_name": "e"},
         "trainer.resume_from_path": {"trainer.resume_mode": "resume_path"},
         "reward.custom_reward_function.path": {"reward.rule": None},
+        "reward.custom_reward_function.module": {"reward.rule": None},
+        "reward.parts": {"reward.rule": None},
     }
     plain = flat(load_config(MINIMAL))
     for name, key in known_keys().items():
