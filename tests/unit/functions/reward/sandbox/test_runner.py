@@ -70,6 +70,7 @@ REFUSED = {
     "signalling everything": "os.kill(-1, 9)",
     "limits of its parent": "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)",
     "more memory": "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40))",
+    "reading past a mode": "os.close(os.open('locked', os.O_CREAT | os.O_WRONLY, 0)); open('locked')",
     "another user": "os.setuid(12345)",
     "another root": "os.chroot('.')",
     "a big file": "open('big', 'wb').write(bytes(2**21))",
