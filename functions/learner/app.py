@@ -4,21 +4,27 @@ from typing import ClassVar
 
 from functions.learner.batch import read_batch
 from functions.learner.config import LearnerConfig
-from functions.learner.trained_policy import TrainedPolicy
+from functions.learner.credit import needs_old_logprobs
+from functions.learner.credit_config import CreditConfig
+from functions.learner.credit_pass import CreditPass, credit_pass
 from functions.learner.update import UpdateResult, update_policy
+from shared.codec.token_values import encode_token_values
 from shared.contracts.call import StageCall
 from shared.contracts.errors import InvalidInput
 from shared.contracts.learner import AdvantagesInputs, InitInputs, LearnerInputs, LearnerOutputs, UpdateInputs
 from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Stage
+from shared.modeling.loading import load_model, new_model
 from shared.modeling.threads import use_threads
+from shared.modeling.weights import state_dict_to_blob
 from shared.service.handler import CallContext, Outcome
 from shared.service.model_paths import checked_model
 from shared.service.settings import FunctionSettings
+from shared.training.model_in_training import ModelInTraining
 
 
 class LearnerHandler:
-    """Publishes version 0, and makes version k+1 from version k and its rollouts."""
+    """Publishes version 0, says advantages, and makes version k+1 from version k and its rollouts."""
 
     stage: ClassVar[Stage] = Stage.LEARNER
     exclusive: ClassVar[bool] = True
@@ -27,38 +33,72 @@ class LearnerHandler:
 
     def __init__(self, settings: FunctionSettings) -> None:
         self._settings = settings
-        self._trained = TrainedPolicy()
+        self._trained = ModelInTraining(new_model, name="policy")
 
     async def handle(self, call: StageCall[LearnerInputs], context: CallContext) -> Outcome[LearnerOutputs]:
         """Run the call's operation. Raises ``InvalidInput``, ``WrongPolicy``, ``MissingBlob``, ``UpdateFailed``."""
         match call.inputs.operation:
             case InitInputs() as inputs:
                 return await self._publish_initial(call, inputs, context)
+            case AdvantagesInputs() as inputs:
+                return await self._advantages(call, inputs, _policy_of(call), context)
             case UpdateInputs() as inputs:
-                return await self._update(call, inputs, context)
-            case AdvantagesInputs():
-                raise InvalidInput("operation: this learner computes advantages within the update")
+                return await self._update(call, inputs, _policy_of(call), context)
 
     async def _publish_initial(
         self, call: StageCall[LearnerInputs], inputs: InitInputs, context: CallContext
     ) -> Outcome[LearnerOutputs]:
         path = checked_model(inputs.model, self._settings)
-        weights = await self._trained.initial_weights(path, context, threads=call.threads)
+
+        def load() -> bytes:
+            use_threads(call.threads)
+            return state_dict_to_blob(load_model(path))
+
+        with context.watch.measure("load"):
+            weights = await context.compute(load)
         with context.watch.measure("store"):
             ref = await context.blobs.put(call.key.run, call.key.step, "policy", weights)
         policy = PolicyRef(version=0, model=inputs.model, weights=ref)
         return Outcome(outputs=LearnerOutputs(policy=policy, state=None, num_updates=0))
 
-    async def _update(
-        self, call: StageCall[LearnerInputs], inputs: UpdateInputs, context: CallContext
+    async def _advantages(
+        self, call: StageCall[LearnerInputs], inputs: AdvantagesInputs, policy: PolicyRef, context: CallContext
     ) -> Outcome[LearnerOutputs]:
-        if call.policy is None:
-            raise InvalidInput("policy: an update needs the policy version that made the rollouts")
-        path = checked_model(call.policy.model, self._settings)
+        path = checked_model(policy.model, self._settings)
         with context.watch.measure("load"):
-            rows = await read_batch(call.key.batch, inputs.parts, inputs.num_samples, call.policy, context)
-        config = LearnerConfig.from_contract(inputs.optim, inputs.algorithm, inputs.temperature)
-        trained = await self._trained.take(call.policy, path, inputs.state, config, context, threads=call.threads)
+            rows = await read_batch(call.key.batch, inputs, policy, context)
+        config = CreditConfig.from_contract(inputs.algorithm, inputs.kl_coef)
+        model = None
+        if needs_old_logprobs(config):
+            model = await self._trained.frozen(policy, path, context, threads=call.threads)
+
+        def compute() -> CreditPass:
+            use_threads(call.threads)
+            return credit_pass(
+                model, rows, config, temperature=inputs.temperature, max_token_len=inputs.algorithm.max_token_len
+            )
+
+        with context.watch.measure("compute"):
+            result = await context.compute(compute)
+        context.stop.raise_if_set()
+        with context.watch.measure("store"):
+            blob = encode_token_values(result.vectors())
+            ref = await context.blobs.put(call.key.run, call.key.step, "advantages", blob)
+        return Outcome(
+            outputs=LearnerOutputs(advantages=ref, kl_coef=result.credit.next_kl_coef),
+            metrics=result.credit.metrics,
+            policy_version=policy.version,
+            weights_digest=policy.digest,
+        )
+
+    async def _update(
+        self, call: StageCall[LearnerInputs], inputs: UpdateInputs, policy: PolicyRef, context: CallContext
+    ) -> Outcome[LearnerOutputs]:
+        path = checked_model(policy.model, self._settings)
+        with context.watch.measure("load"):
+            rows = await read_batch(call.key.batch, inputs, policy, context)
+        config = LearnerConfig.from_contract(inputs.optim, inputs.algorithm, inputs.temperature, inputs.kl_coef)
+        trained = await self._trained.take(policy, path, inputs.state, config, context, threads=call.threads)
 
         def compute() -> UpdateResult:
             use_threads(call.threads)
@@ -74,15 +114,23 @@ class LearnerHandler:
         with context.watch.measure("compute"):
             result = await context.compute(compute)
         context.stop.raise_if_set()
-        policy, state = await self._trained.publish(
-            trained, call.policy.version + 1, call.policy.model, call.key.run, call.key.step + 1, context
+        made, state = await self._trained.publish(
+            trained, policy.version + 1, policy.model, call.key.run, call.key.step + 1, context
         )
         return Outcome(
-            outputs=LearnerOutputs(policy=policy, state=state, num_updates=result.num_updates),
+            outputs=LearnerOutputs(
+                policy=made, state=state, num_updates=result.num_updates, kl_coef=result.next_kl_coef
+            ),
             metrics=result.metrics,
-            policy_version=call.policy.version,
-            weights_digest=call.policy.digest,
+            policy_version=policy.version,
+            weights_digest=policy.digest,
         )
 
     async def close(self) -> None:
         """Nothing is held that the process's end does not free."""
+
+
+def _policy_of(call: StageCall[LearnerInputs]) -> PolicyRef:
+    if call.policy is None:
+        raise InvalidInput("policy: the version that made the rollouts is needed")
+    return call.policy

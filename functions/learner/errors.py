@@ -1,4 +1,4 @@
-"""What can be wrong with a batch of rewards. All are bad input: the same call can never succeed."""
+"""What can be wrong with a batch. All are bad input: the same call can never succeed."""
 
 from shared.contracts.errors import InvalidInput
 
@@ -9,3 +9,7 @@ class MissingReward(InvalidInput):
 
 class GroupTooSmall(InvalidInput):
     """A group with too few completions for the advantage estimator."""
+
+
+class MissingValues(InvalidInput):
+    """A critic's values, or a reference's logprobs, that the algorithm needs and the call does not name."""

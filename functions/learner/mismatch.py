@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from functions.learner.loss import MAX_LOG_RATIO
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
@@ -39,17 +37,3 @@ def rollout_mismatch(old_logprobs: Tensor, rollout_logprobs: Tensor, loss_mask: 
             "training/rollout_logprobs_diff_max": logprobs_gap.max(),
         },
     )
-
-
-@torch.no_grad()
-def truncated_importance_weights(
-    old_logprobs: Tensor, rollout_logprobs: Tensor, loss_mask: Tensor, cap: float
-) -> Tensor:
-    """`min(π_old / π_rollout, cap)` per token, 0 where masked. `[B, T]`
-
-    Corrects that completions were sampled by the engine's distribution and not by the learner's; the cap bounds
-    the variance (truncated importance sampling: Ionides 2008, section 2; for RL engines verl's `rollout_is`).
-    """
-    log_ratio = torch.where(loss_mask, old_logprobs, 0.0) - torch.where(loss_mask, rollout_logprobs, 0.0)
-    weights = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(max=cap)
-    return torch.where(loss_mask, weights, 0.0)

@@ -9,8 +9,14 @@ from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.wire import Wire
 
 LrScheduler = Literal["constant", "linear", "cosine"]
-LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"]
-AdvantageEstimator = Literal["grpo"]
+LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+AdvantageEstimator = Literal["gae", "grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]
+LossMode = Literal["vanilla", "gspo", "cispo"]
+"""The policy loss by verl's names; vanilla is PPO's clipped one."""
+KlEstimator = Literal["kl", "mse", "low_var_kl"]
+"""k1, k2 and k3 by verl's names."""
+KlController = Literal["fixed", "adaptive"]
+CorrectionLevel = Literal["token", "sequence"]
 
 
 class OptimConfig(Wire):
@@ -27,16 +33,66 @@ class OptimConfig(Wire):
     grad_clip: float = Field(gt=0, default=1.0)
 
 
+class KlPenalty(Wire):
+    """A KL penalty in the reward: every token's estimate, times a coefficient, is taken off its reward."""
+
+    estimator: KlEstimator = "kl"
+    kl_coef: float = Field(ge=0, default=0.001)
+    """The first step's coefficient; later ones are what the controller answered."""
+    controller: KlController = "fixed"
+    horizon: int = Field(ge=1, default=10_000)
+    """Completions over which the adaptive controller changes the coefficient by the relative error of the KL."""
+    target_kl: float = Field(gt=0, default=0.1)
+    """KL per token that the adaptive controller steers to."""
+
+
+class KlLoss(Wire):
+    """A KL term in the loss."""
+
+    estimator: KlEstimator = "low_var_kl"
+    coef: float = Field(gt=0, default=0.001)
+
+
+class OverlongBuffer(Wire):
+    """DAPO's soft overlong punishment: it rises over the last ``len`` of the allowed tokens."""
+
+    len: int = Field(ge=1)
+    penalty_factor: float = Field(gt=0, default=1.0)
+    """Taken off the reward of a completion of all allowed tokens."""
+
+
+class RolloutCorrection(Wire):
+    """Truncated importance sampling between the engine that sampled and the learner."""
+
+    level: CorrectionLevel = "token"
+    threshold: float = Field(gt=0, default=2.0)
+    """Cap of the weights."""
+
+
 class AlgorithmConfig(Wire):
     """From rewards to a loss."""
 
     adv_estimator: AdvantageEstimator = "grpo"
     norm_adv_by_std_in_grpo: bool = True
+    gamma: float = Field(ge=0, le=1, default=1.0)
+    """Discount per sampled token (``gae``, ``reinforce_plus_plus``)."""
+    lam: float = Field(ge=0, le=1, default=1.0)
+    """λ of ``gae``."""
+    kl_in_reward: KlPenalty | None = None
+    overlong_buffer: OverlongBuffer | None = None
+    max_completion_tokens: int | None = Field(ge=1, default=None)
+    """The longest completion that rollout makes: what overlong is measured by, and the constant of
+    ``seq-mean-token-sum-norm``. Needed by these only."""
+    mask_truncated_completions: bool = False
+    """Leave completions with finish reason "length" out of the loss, though not out of their group's statistics."""
     filter_groups: bool = False
     """Leave groups whose rewards are all equal out of the update: they teach nothing, yet count in its mean."""
-    clip_ratio_low: float = Field(ge=0, default=0.2)
+    loss_mode: LossMode = "vanilla"
+    clip_ratio_low: float = Field(ge=0, le=1, default=0.2)
     clip_ratio_high: float = Field(ge=0, default=0.2)
     clip_ratio_c: float | None = Field(gt=1, default=None)
+    kl_loss: KlLoss | None = None
+    rollout_correction: RolloutCorrection | None = None
     loss_agg_mode: LossAggregation = "token-mean"
     entropy_coeff: float = 0.0
     ppo_epochs: int = Field(ge=1, default=1)
@@ -44,6 +100,16 @@ class AlgorithmConfig(Wire):
     """Prompts per optimizer update; 0 takes the whole batch."""
     max_token_len: int = Field(ge=1, default=16384)
     """Tokens of one micro-batch. Changes speed and memory, never the gradient."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the parts must carry reference logprobs."""
+        return self.kl_in_reward is not None or self.kl_loss is not None
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether the parts must carry the critic's values where advantages are computed."""
+        return self.adv_estimator == "gae"
 
 
 class InitInputs(Wire):
@@ -64,8 +130,8 @@ class AdvantagesInputs(Wire):
     num_samples: int = Field(ge=1)
     temperature: float = Field(gt=0)
     algorithm: AlgorithmConfig
-    kl_coef: float = Field(ge=0, default=0.0)
-    """Current coefficient of the KL penalty in the reward."""
+    kl_coef: float | None = Field(ge=0, default=None)
+    """Current coefficient of the KL penalty in the reward; ``None`` takes the algorithm's first one."""
 
 
 class UpdateInputs(Wire):
@@ -81,7 +147,8 @@ class UpdateInputs(Wire):
     algorithm: AlgorithmConfig
     advantages: BlobRef | None = None
     """What an ``AdvantagesInputs`` call on the same parts stored; ``None``: computed here."""
-    kl_coef: float = Field(ge=0, default=0.0)
+    kl_coef: float | None = Field(ge=0, default=None)
+    """As in ``AdvantagesInputs``; of no effect with ``advantages``, in which it already is."""
     progress: BlobRef | None = None
     """Where the segment before this one stopped; ``None`` in the first."""
 
@@ -103,6 +170,6 @@ class LearnerOutputs(Wire):
     advantages: BlobRef | None = None
     """Token values ``advantages``, ``returns`` and, where computed, ``old_logprobs``."""
     kl_coef: float | None = None
-    """The controller's coefficient for the next step; ``None`` where no KL penalty is in the reward."""
+    """The KL controller's coefficient for the next step; ``None`` where no KL penalty was computed."""
     progress: BlobRef | None = None
     """Where to go on, with status ``continue``."""

@@ -1,14 +1,19 @@
 """Advantage estimators, one per file, by the name that the config gives."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
-from torch import Tensor
-
+from functions.learner.advantage.gae import generalized_advantages
 from functions.learner.advantage.group_relative import group_relative_advantages
-from functions.learner.config import LearnerConfig
-from functions.learner.rows import TrainRow
+from functions.learner.advantage.inputs import AdvantageFunction
+from functions.learner.advantage.leave_one_out import leave_one_out_advantages
+from functions.learner.advantage.reinforce_plus_plus import rewards_to_go
+from functions.learner.advantage.reinforce_plus_plus_baseline import whitened_group_advantages
+from shared.contracts.learner import AdvantageEstimator
 
-AdvantageFunction = Callable[[Sequence[TrainRow], LearnerConfig], Tensor]
-"""(sorted rows [B], config) → advantage of every token [B, T] float32, 0 where `loss_mask` is False."""
-
-ADVANTAGE_ESTIMATORS: Mapping[str, AdvantageFunction] = {"grpo": group_relative_advantages}
+ADVANTAGE_ESTIMATORS: Mapping[AdvantageEstimator, AdvantageFunction] = {
+    "gae": generalized_advantages,
+    "grpo": group_relative_advantages,
+    "rloo": leave_one_out_advantages,
+    "reinforce_plus_plus": rewards_to_go,
+    "reinforce_plus_plus_baseline": whitened_group_advantages,
+}

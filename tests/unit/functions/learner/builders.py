@@ -1,14 +1,20 @@
 """Rows and tiny models for the learner's tests."""
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from functions.learner.advantage.inputs import CreditInputs
 from functions.learner.config import LearnerConfig
+from functions.learner.credit import trained_tokens
+from functions.learner.credit_config import CreditConfig
+from functions.learner.loss_config import LossConfig
 from functions.learner.rows import TrainRow
+from shared.training.padding import pad_to_batch
 
 VOCAB = 23
 SIZES = {
@@ -83,9 +89,32 @@ def ragged_rows(
     return rows
 
 
-def make_config(**fields: Any) -> LearnerConfig:
-    """A config whose learning rate is 0.01 unless fields say otherwise."""
-    return LearnerConfig(**{"lr": 0.01, **fields})
+def make_config(**flat: Any) -> LearnerConfig:
+    """A config whose learning rate is 0.01 unless fields say otherwise; those of its parts are given by name alone."""
+    credit = {name: flat.pop(name) for name in names_of(CreditConfig) & flat.keys()}
+    # The longest completion is known to both.
+    shared = {name: credit[name] for name in names_of(LossConfig) & credit.keys()}
+    loss = {name: flat.pop(name) for name in names_of(LossConfig) & flat.keys()}
+    return LearnerConfig(**{"lr": 0.01, **flat}, credit=CreditConfig(**credit), loss=LossConfig(**loss, **shared))
+
+
+def names_of(config: type) -> set[str]:
+    """The fields of a dataclass."""
+    return {field.name for field in fields(config)}
+
+
+def credit_inputs(
+    rows: Sequence[TrainRow], token_penalties: Any = None, values: Any = None, **config: Any
+) -> CreditInputs:
+    """What an estimator reads of sorted rows; per-token numbers as nested lists."""
+    return CreditInputs(
+        rows=rows,
+        rewards=[float(row.reward) for row in rows if row.reward is not None],
+        token_penalties=None if token_penalties is None else torch.as_tensor(token_penalties, dtype=torch.float64),
+        values=None if values is None else torch.as_tensor(values, dtype=torch.float32),
+        sampled=pad_to_batch([row.loss_mask for row in rows]),
+        trained=trained_tokens(rows, CreditConfig(**config)),
+    )
 
 
 def gradient_of(model: PreTrainedModel) -> torch.Tensor:
@@ -97,3 +126,9 @@ def relative_gap(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """‖actual − expected‖ / ‖expected‖ in float64."""
     actual, expected = actual.double(), expected.double()
     return float((actual - expected).norm() / expected.norm())
+
+
+def with_numbers(rows: Sequence[TrainRow], *names: str, seed: int = 7) -> list[TrainRow]:
+    """The rows with per-token numbers at random in these fields, in the range of logprobs."""
+    rng = np.random.default_rng(seed)
+    return [replace(row, **{name: rng.uniform(-4.0, -2.0, row.num_tokens) for name in names}) for row in rows]

@@ -14,13 +14,17 @@ from safetensors.numpy import load
 
 from functions.learner.app import LearnerHandler
 from shared.codec.completions import encode_completion
+from shared.codec.token_values import decode_token_values, encode_token_values
 from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, CallKey, StageCall
 from shared.contracts.completion import Completion, SampleId
 from shared.contracts.errors import Cancelled, InvalidInput, MissingBlob, WrongPolicy
 from shared.contracts.learner import (
+    AdvantagesInputs,
     AlgorithmConfig,
     InitInputs,
+    KlLoss,
+    KlPenalty,
     LearnerInputs,
     LearnerOutputs,
     OptimConfig,
@@ -40,6 +44,13 @@ from tests.unit.functions.learner.builders import tiny_model
 
 ROWS = ("train-0.e0", "train-1.e0")
 NUM_SAMPLES = 2
+IDS = [SampleId(row, sample) for row in ROWS for sample in range(NUM_SAMPLES)]
+PPO = AlgorithmConfig(
+    adv_estimator="gae",
+    lam=0.9,
+    kl_in_reward=KlPenalty(kl_coef=0.1, controller="adaptive", horizon=100),
+    kl_loss=KlLoss(coef=0.05),
+)
 
 
 class World:
@@ -75,7 +86,11 @@ class World:
         return outcome.outputs.policy
 
     async def call(
-        self, purpose: Purpose, step: int, operation: InitInputs | UpdateInputs, policy: PolicyRef | None
+        self,
+        purpose: Purpose,
+        step: int,
+        operation: InitInputs | AdvantagesInputs | UpdateInputs,
+        policy: PolicyRef | None,
     ) -> Outcome[LearnerOutputs]:
         """One call to the current handler."""
         call = StageCall[LearnerInputs](
@@ -87,51 +102,81 @@ class World:
         )
         return await self.handler.handle(call, self.context)
 
-    async def update(
+    async def part(
         self,
         policy: PolicyRef,
-        state: BlobRef | None,
         *,
         step: int = 0,
         rewards: Sequence[float | None] = (1.0, 0.0, 0.0, 1.0),
         dropped: Sequence[str] = (),
-        sampled_by: PolicyRef | None = None,
         num_stored: int = 4,
-    ) -> Outcome[LearnerOutputs]:
-        """One update on a made batch; a reward of ``None`` leaves the score out."""
+        values: Sequence[str] = (),
+    ) -> BatchPart:
+        """A made batch; a reward of ``None`` leaves the score out, ``values`` names stored per-token numbers."""
         batch = BatchKey(run="run-1", purpose=Purpose.TRAIN, step=step)
         blobs = self.context.blobs
         prompts = PromptBatch(
             prompts=tuple(Prompt(row_uid=row, token_ids=(1 + at, 2, 3), text="p") for at, row in enumerate(ROWS))
         )
-        ids = [SampleId(row, sample) for row in ROWS for sample in range(NUM_SAMPLES)]
-        completions = [completion(id, at, sampled_by or policy) for at, id in enumerate(ids)]
+        completions = [completion(id, at, policy) for at, id in enumerate(IDS)]
         await self.context.store.work.commit_samples(
             batch, fence=1, samples={done.id: encode_completion(done) for done in completions[:num_stored]}
         )
         scores = Scores(
             scores=tuple(
                 Score(row_uid=id.row_uid, sample=id.sample, reward=reward)
-                for id, reward in zip(ids, rewards, strict=True)
+                for id, reward in zip(IDS, rewards, strict=True)
                 if reward is not None
             ),
             dropped_rows=tuple(dropped),
         )
+        rng = np.random.default_rng(3)
+        numbers = {
+            name: {done.id: rng.uniform(-4.0, -2.0, len(done.token_ids)).astype(np.float32) for done in completions}
+            for name in values
+        }
+        return BatchPart(
+            prompts=await blobs.put("run-1", step, "prompts", prompts.model_dump_json().encode()),
+            row_uids=ROWS,
+            scores=(await blobs.put("run-1", step, "scores", scores.model_dump_json().encode()),),
+            **{
+                name: (await blobs.put("run-1", step, name, encode_token_values({name: vector})),)
+                for name, vector in numbers.items()
+            },
+        )
+
+    async def update(
+        self,
+        policy: PolicyRef,
+        state: BlobRef | None,
+        *,
+        step: int = 0,
+        sampled_by: PolicyRef | None = None,
+        algorithm: AlgorithmConfig | None = None,
+        part: BatchPart | None = None,
+        **fields: Any,
+    ) -> Outcome[LearnerOutputs]:
+        """One update on a made batch."""
+        batch = {name: fields.pop(name) for name in ("rewards", "dropped", "num_stored", "values") if name in fields}
         inputs = UpdateInputs(
-            parts=(
-                BatchPart(
-                    prompts=await blobs.put("run-1", step, "prompts", prompts.model_dump_json().encode()),
-                    row_uids=ROWS,
-                    scores=(await blobs.put("run-1", step, "scores", scores.model_dump_json().encode()),),
-                ),
-            ),
+            parts=(part or await self.part(sampled_by or policy, step=step, **batch),),
             num_samples=NUM_SAMPLES,
             state=state,
             temperature=1.0,
             optim=OptimConfig(lr=1e-2, total_steps=10),
-            algorithm=AlgorithmConfig(),
+            algorithm=algorithm or AlgorithmConfig(),
+            **fields,
         )
         return await self.call(Purpose.TRAIN, step, inputs, policy)
+
+    async def advantages(
+        self, policy: PolicyRef, algorithm: AlgorithmConfig, part: BatchPart, **fields: Any
+    ) -> Outcome[LearnerOutputs]:
+        """The credit of a batch by itself."""
+        inputs = AdvantagesInputs(
+            parts=(part,), num_samples=NUM_SAMPLES, temperature=1.0, algorithm=algorithm, **fields
+        )
+        return await self.call(Purpose.TRAIN, 0, inputs, policy)
 
     async def weights(self, policy: PolicyRef) -> dict[str, Any]:
         """The tensors of a published version."""
@@ -248,3 +293,114 @@ async def test_a_model_outside_the_roots_is_refused(world: World) -> None:
     outside = policy.model_copy(update={"model": ModelRef(path="/etc")})
     with pytest.raises(InvalidInput, match="roots"):
         await world.update(outside, None, sampled_by=policy)
+
+
+async def test_a_call_without_its_policy_is_refused(world: World) -> None:
+    part = await world.part(await world.init())
+    inputs = AdvantagesInputs(parts=(part,), num_samples=NUM_SAMPLES, temperature=1.0, algorithm=AlgorithmConfig())
+    with pytest.raises(InvalidInput, match="policy"):
+        await world.call(Purpose.TRAIN, 0, inputs, None)
+
+
+async def test_advantages_are_stored_for_the_critic_and_for_the_update(world: World) -> None:
+    policy = await world.init()
+    part = await world.part(policy, values=("values", "reference_logprobs"))
+
+    outcome = await world.advantages(policy, PPO, part)
+
+    assert (outcome.policy_version, outcome.weights_digest) == (0, policy.digest)
+    assert outcome.outputs.policy is None
+    assert outcome.outputs.advantages is not None
+    assert outcome.outputs.kl_coef not in (None, 0.1)
+    assert outcome.metrics["critic/values/mean"] < -2.0
+    stored = await world.context.blobs.get(outcome.outputs.advantages)
+    vectors = decode_token_values(stored, ["advantages", "returns", "old_logprobs"])
+    assert sorted(vectors["returns"]) == IDS
+    trained = np.concatenate([vectors["advantages"][id] for id in IDS])
+    assert (trained.mean(), trained.std(ddof=1)) == (pytest.approx(0.0, abs=1e-6), pytest.approx(1.0, abs=1e-5))
+
+
+@pytest.mark.parametrize("algorithm", [PPO, AlgorithmConfig(adv_estimator="rloo")])
+async def test_an_update_with_stored_advantages_is_bit_equal_to_one_that_computes_them(
+    world: World, algorithm: AlgorithmConfig
+) -> None:
+    policy = await world.init()
+    part = await world.part(policy, values=("values", "reference_logprobs"))
+    together = await world.update(policy, None, algorithm=algorithm, part=part, kl_coef=0.2)
+    world.handler = LearnerHandler(world.settings)
+    credit = await world.advantages(policy, algorithm, part, kl_coef=0.2)
+
+    apart = await world.update(
+        policy, None, algorithm=algorithm, part=part, kl_coef=0.2, advantages=credit.outputs.advantages
+    )
+
+    assert apart.outputs.policy == together.outputs.policy
+    assert credit.outputs.kl_coef == together.outputs.kl_coef
+    assert apart.outputs.kl_coef is None
+    assert credit.metrics | apart.metrics == together.metrics
+
+
+async def test_the_coefficient_is_the_calls_or_else_the_algorithms_first(world: World) -> None:
+    policy = await world.init()
+    part = await world.part(policy, values=("values", "reference_logprobs"))
+
+    metrics = [(await world.advantages(policy, PPO, part, kl_coef=coef)).metrics for coef in (None, 0.1, 0.7)]
+
+    assert [each["actor/reward_kl_penalty_coeff"] for each in metrics] == [0.1, 0.1, 0.7]
+    assert metrics[0] == metrics[1] != metrics[2]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "values", "named"),
+    [
+        (AlgorithmConfig(adv_estimator="gae"), (), r"parts.values: .* adv_estimator gae"),
+        (AlgorithmConfig(kl_in_reward=KlPenalty()), ("values",), r"parts.reference_logprobs: .* kl_in_reward"),
+        (AlgorithmConfig(kl_loss=KlLoss()), (), r"parts.reference_logprobs: .* kl_loss"),
+    ],
+)
+async def test_what_an_algorithm_needs_and_lacks_is_refused_by_its_key(
+    world: World, algorithm: AlgorithmConfig, values: Sequence[str], named: str
+) -> None:
+    policy = await world.init()
+    with pytest.raises(InvalidInput, match=named) as error:
+        await world.update(policy, None, algorithm=algorithm, values=values)
+    assert error.value.status == 422
+
+
+async def test_numbers_of_other_completions_are_refused(world: World) -> None:
+    policy = await world.init()
+    part = await world.part(policy, values=("values",))
+    other = encode_token_values({"values": {SampleId("other", 0): np.zeros(3, np.float32)}})
+    part = part.model_copy(update={"values": (await world.context.blobs.put("run-1", 0, "values", other),)})
+    with pytest.raises(MissingBlob, match="4 values"):
+        await world.advantages(policy, AlgorithmConfig(adv_estimator="gae"), part)
+
+
+async def test_a_row_of_two_rounds_has_no_stored_advantages(world: World) -> None:
+    policy = await world.init()
+    part = await world.part(policy)
+    inputs = AdvantagesInputs(
+        parts=(part, part.model_copy(update={"round": 1})),
+        num_samples=NUM_SAMPLES,
+        temperature=1.0,
+        algorithm=AlgorithmConfig(),
+    )
+    with pytest.raises(InvalidInput, match="two rounds"):
+        await world.call(Purpose.TRAIN, 0, inputs, policy)
+
+
+async def test_the_advantages_call_loads_the_model_once_for_the_update(world: World) -> None:
+    policy = await world.init()
+    part = await world.part(policy, values=("values", "reference_logprobs"))
+    credit = await world.advantages(policy, PPO, part)
+    read: list[str] = []
+    get = world.context.blobs.get
+
+    async def counted(ref: BlobRef) -> bytes:
+        read.append(ref.id)
+        return await get(ref)
+
+    world.context.blobs.get = counted  # type: ignore[method-assign]  # only watched
+    await world.update(policy, None, algorithm=PPO, part=part, advantages=credit.outputs.advantages)
+
+    assert policy.weights.id not in read

@@ -1,8 +1,7 @@
-import numpy as np
 import pytest
 import torch
 
-from functions.learner.metrics import batch_metrics
+from functions.learner.metrics import batch_metrics, critic_metrics, reward_metrics
 from shared.training.metric_sums import MetricSums
 from tests.unit.functions.learner.builders import make_row
 
@@ -33,21 +32,14 @@ def test_a_mean_over_nothing_is_zero() -> None:
 def test_the_batch_is_described_by_verls_names() -> None:
     rows = [
         make_row("a", 0, prompt=(1,), completion=(1, 2, 3, 4), finish_reason="length"),
-        make_row("a", 1, prompt=(1,), completion=(1, 2), loss_mask=np.array([True, False])),
+        make_row("a", 1, prompt=(1,), completion=(1, 2)),
         make_row("b", 0, prompt=(1, 2, 3), completion=(1,)),
     ]
-    advantages = torch.tensor([[2.0] * 4, [-1.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0]])
 
-    assert batch_metrics(rows, [1.0, 0.0, 0.5], advantages) == {
+    assert batch_metrics(rows, [1.0, 0.0, 0.5]) == {
         "critic/score/mean": 0.5,
         "critic/score/max": 1.0,
         "critic/score/min": 0.0,
-        "critic/rewards/mean": 0.5,
-        "critic/rewards/max": 1.0,
-        "critic/rewards/min": 0.0,
-        "critic/advantages/mean": pytest.approx(11 / 6),
-        "critic/advantages/max": 4.0,
-        "critic/advantages/min": -1.0,
         "prompt_length/mean": pytest.approx(5 / 3),
         "prompt_length/max": 3.0,
         "prompt_length/min": 1.0,
@@ -59,13 +51,38 @@ def test_the_batch_is_described_by_verls_names() -> None:
     }
 
 
+def test_what_was_made_of_the_scores_is_described_by_verls_names() -> None:
+    assert reward_metrics([1.0, 0.0, 0.5], torch.tensor([2.0, 2.0, 2.0, 2.0, -1.0, 4.0])) == {
+        "critic/rewards/mean": 0.5,
+        "critic/rewards/max": 1.0,
+        "critic/rewards/min": 0.0,
+        "critic/advantages/mean": pytest.approx(11 / 6),
+        "critic/advantages/max": 4.0,
+        "critic/advantages/min": -1.0,
+    }
+
+
 def test_a_completion_that_ends_in_its_last_token_is_not_clipped() -> None:
     rows = [make_row("a", 0, completion=(1, 2)), make_row("a", 1, completion=(1, 2))]
 
-    assert batch_metrics(rows, [0.0, 0.0], torch.zeros(2, 2))["response_length/clip_ratio"] == 0.0
+    assert batch_metrics(rows, [0.0, 0.0])["response_length/clip_ratio"] == 0.0
 
 
 def test_a_batch_without_trained_tokens_has_zeros() -> None:
-    row = make_row(loss_mask=np.zeros(2, bool))
+    assert reward_metrics([0.0], torch.zeros(0))["critic/advantages/mean"] == 0.0
+    assert critic_metrics(torch.zeros(0), torch.zeros(0))["critic/vf_explained_var"] == 0.0
 
-    assert batch_metrics([row], [0.0], torch.zeros(1, 2))["critic/advantages/mean"] == 0.0
+
+@pytest.mark.parametrize(
+    ("values", "explained"), [([1.0, 2.0, 4.0], 1.0), ([7.0, 7.0, 7.0], 0.0), ([-1.0, -2.0, -4.0], -3.0)]
+)
+def test_a_critic_is_judged_by_what_it_explains(values: list[float], explained: float) -> None:
+    metrics = critic_metrics(torch.tensor(values), torch.tensor([1.0, 2.0, 4.0]))
+
+    assert metrics["critic/vf_explained_var"] == pytest.approx(explained)
+    assert metrics["critic/values/mean"] == pytest.approx(sum(values) / 3)
+    assert metrics["critic/returns/max"] == 4.0
+
+
+def test_returns_that_are_all_equal_explain_nothing() -> None:
+    assert critic_metrics(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 3.0]))["critic/vf_explained_var"] == 0.0

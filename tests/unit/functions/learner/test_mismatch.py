@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from functions.learner.mismatch import rollout_mismatch, truncated_importance_weights
+from functions.learner.mismatch import rollout_mismatch
 
 NAN, INF = float("nan"), float("inf")
 MASK = torch.tensor([[True, True, False], [True, False, False]])
@@ -25,17 +25,3 @@ def test_gauge_is_zero_where_engine_and_learner_agree() -> None:
     gauge = rollout_mismatch(LEARNER, LEARNER, MASK)
 
     assert not any(value.item() for value in (*gauge.token_sums.values(), *gauge.maxima.values()))
-
-
-def test_weights_are_capped_ratios_and_zero_where_masked() -> None:
-    weights = truncated_importance_weights(LEARNER, ROLLOUT, MASK, cap=2.0)
-
-    assert weights.tolist() == [pytest.approx([1.0, math.exp(-1), 0.0]), pytest.approx([2.0, 0.0, 0.0])]
-
-
-def test_weights_have_no_gradient() -> None:
-    learner = torch.tensor([[-1.0]], requires_grad=True)
-
-    weights = truncated_importance_weights(learner, torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), cap=2.0)
-
-    assert not weights.requires_grad

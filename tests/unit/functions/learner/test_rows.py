@@ -47,7 +47,11 @@ def test_order_is_by_row_round_and_sample_whatever_the_arrival() -> None:
         ({"loss_mask": np.ones(3, bool)}, "loss_mask that do not fit its 2"),
         ({"rollout_logprobs": np.zeros(1)}, "rollout_logprobs that do not fit its 2"),
         ({"rollout_logprobs": np.array([-1.0, np.nan])}, "not finite"),
-        ({"rollout_logprobs": np.array([-1.0, -np.inf])}, "not finite"),
+        ({"rollout_logprobs": np.array([-1.0, -np.inf])}, "rollout_logprobs that are not finite"),
+        ({"reference_logprobs": np.zeros(3)}, "reference_logprobs that do not fit its 2"),
+        ({"values": np.array([np.nan, 1.0])}, "values that are not finite"),
+        ({"advantages": np.zeros(1)}, "advantages that do not fit its 2"),
+        ({"old_logprobs": np.array([0.0, np.inf])}, "old_logprobs that are not finite"),
     ],
 )
 def test_a_row_that_contradicts_itself_is_refused_by_name(fields: dict[str, object], reason: str) -> None:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from functions.learner.errors import GroupTooSmall, MissingReward
+from functions.learner.errors import GroupTooSmall, MissingReward, MissingValues
 from functions.learner.train_batch import prepare_batch
-from shared.training.errors import InvalidRows
-from tests.unit.functions.learner.builders import VOCAB, make_config, make_row, ragged_rows
+from shared.training.rows import sort_rows
+from tests.unit.functions.learner.builders import make_config, make_row, ragged_rows
 
 CPU = torch.device("cpu")
 
@@ -17,7 +17,7 @@ def test_arrival_does_not_matter() -> None:
     arrived = rows.copy()
     random.Random(1).shuffle(arrived)
 
-    ours, theirs = (prepare_batch(batch, make_config(), VOCAB) for batch in (rows, arrived))
+    ours, theirs = (prepare_batch(sort_rows(batch), make_config()) for batch in (rows, arrived))
 
     assert ours.rows == theirs.rows
     assert torch.equal(ours.advantages, theirs.advantages)
@@ -28,7 +28,7 @@ def test_a_micro_batch_is_cut_to_its_longest_completion() -> None:
     rows = [
         make_row("a", s, completion=range(n), reward=s, rollout_logprobs=np.arange(n)) for s, n in enumerate((2, 3, 1))
     ]
-    batch = prepare_batch(rows, make_config(norm_adv_by_std=False), VOCAB)
+    batch = prepare_batch(rows, make_config(norm_adv_by_std=False))
 
     part = batch.select([2, 0], torch.tensor([[7.0] * 3, [8.0] * 3, [9.0] * 3]), CPU)
 
@@ -43,8 +43,8 @@ def test_groups_without_spread_are_counted_and_left_out_on_demand() -> None:
     rewards = {"a": (1.0, 1.0), "b": (0.0, 1.0), "c": (0.0, 0.0), "d": (0.5, 1.0)}
     rows = [make_row(uid, s, reward=r) for uid, rs in rewards.items() for s, r in enumerate(rs)]
 
-    kept = prepare_batch(rows, make_config(), VOCAB)
-    filtered = prepare_batch(rows, make_config(filter_groups=True), VOCAB)
+    kept = prepare_batch(rows, make_config())
+    filtered = prepare_batch(rows, make_config(filter_groups=True))
 
     assert kept.trained_groups == [("a", 0), ("b", 0), ("c", 0), ("d", 0)]
     assert filtered.trained_groups == [("b", 0), ("d", 0)]
@@ -53,16 +53,10 @@ def test_groups_without_spread_are_counted_and_left_out_on_demand() -> None:
     assert filtered.metrics["critic/score/mean"] == kept.metrics["critic/score/mean"] == 0.5625
 
 
-@pytest.mark.parametrize("fields", [{"prompt": (1, VOCAB)}, {"completion": (VOCAB,)}, {"completion": (-1, 1)}])
-def test_token_ids_of_another_vocabulary_are_refused(fields: dict[str, tuple[int, ...]]) -> None:
-    with pytest.raises(InvalidRows, match=f"vocabulary of {VOCAB}"):
-        prepare_batch([make_row("a", 0, **fields), make_row("a", 1)], make_config(), VOCAB)
-
-
 def test_bad_rows_are_refused() -> None:
     with pytest.raises(MissingReward):
-        prepare_batch([make_row("a", 0, reward=None), make_row("a", 1)], make_config(), VOCAB)
+        prepare_batch([make_row("a", 0, reward=None), make_row("a", 1)], make_config())
     with pytest.raises(GroupTooSmall):
-        prepare_batch([make_row("a", 0)], make_config(), VOCAB)
-    with pytest.raises(InvalidRows):
-        prepare_batch([], make_config(), VOCAB)
+        prepare_batch([make_row("a", 0)], make_config())
+    with pytest.raises(MissingValues, match="reference_logprobs"):
+        prepare_batch([make_row("a", 0), make_row("a", 1)], make_config(kl_loss_type="mse"))

@@ -10,13 +10,22 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel
 
 from functions.learner.config import LearnerConfig
+from functions.learner.credit_pass import credit_pass
 from functions.learner.errors import MissingReward
 from functions.learner.progress import UpdateProgress
 from functions.learner.rows import TrainRow
 from functions.learner.update import UpdateResult, never, update_policy
+from shared.contracts.completion import SampleId
 from shared.training.errors import DamagedState, InvalidRows, NonFiniteGradient
 from shared.training.optimizer import build_optimizer, load_optimizer_state, optimizer_state_to_blob
-from tests.unit.functions.learner.builders import make_config, make_row, ragged_rows, tiny_model
+from tests.unit.functions.learner.builders import (
+    VOCAB,
+    make_config,
+    make_row,
+    ragged_rows,
+    tiny_model,
+    with_numbers,
+)
 
 
 class Learner:
@@ -317,7 +326,10 @@ def test_a_batch_without_trained_tokens_has_an_update_of_gradient_zero() -> None
     ("rows", "error"),
     [
         ([make_row("a", 0, reward=None), make_row("a", 1)], MissingReward),
-        ([make_row("a", 0, completion=(99,)), make_row("a", 1)], InvalidRows),
+        ([make_row("a", 0, completion=(VOCAB,)), make_row("a", 1)], InvalidRows),
+        ([make_row("a", 0, prompt=(1, VOCAB)), make_row("a", 1)], InvalidRows),
+        ([make_row("a", 0, completion=(-1, 1)), make_row("a", 1)], InvalidRows),
+        ([], InvalidRows),
     ],
 )
 def test_a_bad_batch_changes_nothing(rows: list[TrainRow], error: type[Exception]) -> None:
@@ -350,3 +362,125 @@ def test_a_model_that_cannot_share_prompts_learns_the_same(monkeypatch: pytest.M
     plain.step(rows)
 
     torch.testing.assert_close(plain.weights(), shared.weights(), atol=1e-4, rtol=1e-4)
+
+
+PENALISED = make_config(
+    kl_penalty="kl",
+    kl_coef=0.3,
+    kl_controller="adaptive",
+    ppo_epochs=2,
+    ppo_mini_batch_size=2,
+    max_token_len=30,
+    clip_ratio_c=3.0,
+)
+
+
+def penalised_rows() -> list[TrainRow]:
+    return with_numbers(ragged_rows(), "reference_logprobs", "values")
+
+
+def with_stored_credit(learner: Learner, rows: list[TrainRow]) -> list[TrainRow]:
+    """The rows as a call for their advantages leaves them for the update."""
+    config = learner.config
+    made = credit_pass(
+        learner.model, rows, config.credit, temperature=config.temperature, max_token_len=config.max_token_len
+    )
+    vectors = made.vectors()
+    ids = [SampleId(row.row_uid, row.sample) for row in made.rows]
+    return [
+        replace(row, advantages=vectors["advantages"][id], old_logprobs=vectors["old_logprobs"][id])
+        for row, id in zip(made.rows, ids, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("estimator", ["gae", "grpo", "reinforce_plus_plus"])
+def test_advantages_of_a_call_of_their_own_make_the_same_update(estimator: str) -> None:
+    config = replace(PENALISED, credit=replace(PENALISED.credit, adv_estimator=estimator))
+    together, apart = Learner(config), Learner(config)
+
+    expected = together.step(penalised_rows())
+    result = apart.step(with_stored_credit(apart, penalised_rows()))
+
+    assert torch.equal(apart.weights(), together.weights())
+    assert expected.next_kl_coef != config.credit.kl_coef
+    assert result.next_kl_coef is None
+    assert result.metrics.items() <= expected.metrics.items()
+    assert expected.metrics["actor/reward_kl_penalty"] != 0.0
+
+
+@pytest.mark.parametrize("stop_after", [1, 3])
+def test_a_cut_step_keeps_the_penalty_of_the_policy_that_sampled(stop_after: int) -> None:
+    whole, cut = Learner(PENALISED), Learner(PENALISED)
+    expected = whole.step(penalised_rows())
+    asked = iter([False] * (stop_after - 1) + [True])
+
+    first = cut.step(penalised_rows(), should_stop=lambda: next(asked))
+    second = cut.step(penalised_rows(), progress=first.progress)
+
+    assert torch.equal(cut.weights(), whole.weights())
+    assert (second.metrics, second.next_kl_coef) == (expected.metrics, expected.next_kl_coef)
+
+
+def test_the_coefficient_of_the_penalty_changes_the_update() -> None:
+    gentle, strict = Learner(PENALISED), Learner(replace(PENALISED, credit=replace(PENALISED.credit, kl_coef=3.0)))
+    for learner in (gentle, strict):
+        learner.step(penalised_rows())
+
+    assert not torch.equal(gentle.weights(), strict.weights())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"loss_mode": "gspo"},
+        {"loss_mode": "cispo", "clip_ratio_low": 0.0, "clip_ratio_high": 0.0},
+        {"kl_loss_type": "mse"},
+        {"kl_loss_type": "kl"},
+        {"rollout_is": "token"},
+        {"rollout_is": "sequence"},
+        {"loss_agg_mode": "seq-mean-token-sum-norm", "max_completion_tokens": 7},
+        {"adv_estimator": "rloo"},
+        {"adv_estimator": "reinforce_plus_plus_baseline"},
+        {"adv_estimator": "gae"},
+        {"adv_estimator": "reinforce_plus_plus", "gamma": 0.5},
+        {"overlong_len": 4, "max_completion_tokens": 7},
+    ],
+)
+def test_every_choice_makes_another_update_that_is_the_same_for_any_micro_batches(change: dict[str, Any]) -> None:
+    plain = Learner(make_config(ppo_mini_batch_size=2, weight_decay=0.0, eps=1.0))
+    learners = [
+        Learner(make_config(ppo_mini_batch_size=2, weight_decay=0.0, eps=1.0, max_token_len=budget, **change))
+        for budget in (10_000, 1)
+    ]
+    for learner in (plain, *learners):
+        learner.step(penalised_rows())
+
+    start = Learner(make_config()).weights()
+    moved = [learner.weights() - start for learner in (*learners, plain)]
+    assert (moved[0] - moved[1]).norm() < 1e-5 * moved[0].norm() + 1e-7
+    assert (moved[0] - moved[2]).norm() > 2e-4 * moved[2].norm()
+
+
+def test_truncated_completions_are_left_out_of_the_update() -> None:
+    """Whatever they are like: only their rewards count, in their group's statistics."""
+    rows = ragged_rows()
+    rows[1] = replace(rows[1], finish_reason="length")
+    other = replace(rows[1], completion_token_ids=[7] * 9, loss_mask=[True] * 9, rollout_logprobs=[-1.0] * 9)
+    learners = [Learner(make_config(mask_truncated=True)) for _ in range(2)]
+
+    first = learners[0].step(rows)
+    learners[1].step([rows[0], other, *rows[2:]])
+
+    assert torch.equal(learners[0].weights(), learners[1].weights())
+    assert first.metrics["training/num_masked_completions"] == 1.0
+    assert 1 not in [index for mini_batch in first.packing_plan for micro in mini_batch for index in micro]
+
+
+def test_a_batch_that_was_truncated_as_a_whole_leaves_the_model_as_it_is() -> None:
+    learner = Learner(make_config(mask_truncated=True))
+    before = learner.weights()
+
+    result = learner.step([replace(row, finish_reason="length") for row in ragged_rows()])
+
+    assert (result.num_updates, result.packing_plan) == (0, [])
+    assert torch.equal(learner.weights(), before)

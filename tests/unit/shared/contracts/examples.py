@@ -19,9 +19,13 @@ from shared.contracts.learner import (
     AdvantagesInputs,
     AlgorithmConfig,
     InitInputs,
+    KlLoss,
+    KlPenalty,
     LearnerInputs,
     LearnerOutputs,
     OptimConfig,
+    OverlongBuffer,
+    RolloutCorrection,
     UpdateInputs,
 )
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
@@ -227,14 +231,25 @@ EXAMPLES: dict[str, Wire] = {
                 state=blob("state"),
                 temperature=1.0,
                 optim=OPTIM,
-                algorithm=AlgorithmConfig(),
+                algorithm=AlgorithmConfig(kl_loss=KlLoss(), rollout_correction=RolloutCorrection()),
             )
         ),
     ),
     "learner_advantages_call": call(
         Stage.LEARNER,
         LearnerInputs(
-            operation=AdvantagesInputs(parts=(PART,), num_samples=8, temperature=1.0, algorithm=AlgorithmConfig())
+            operation=AdvantagesInputs(
+                parts=(PART,),
+                num_samples=8,
+                temperature=1.0,
+                algorithm=AlgorithmConfig(
+                    adv_estimator="gae",
+                    kl_in_reward=KlPenalty(),
+                    overlong_buffer=OverlongBuffer(len=8),
+                    max_completion_tokens=32,
+                ),
+                kl_coef=0.25,
+            )
         ),
         operation="advantages",
     ),

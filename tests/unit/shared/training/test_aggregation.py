@@ -6,8 +6,15 @@ from hypothesis import strategies as st
 
 from shared.contracts.learner import LossAggregation
 from shared.training.aggregation import LossDenominators, aggregate
+from shared.training.errors import InvalidTrainingConfig
 
-MODES: tuple[LossAggregation, ...] = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean")
+MODES: tuple[LossAggregation, ...] = (
+    "token-mean",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+)
+LONGEST = 9
 SEEDS = st.integers(0, 2**32 - 1)
 GARBAGE = np.array([1e6, np.inf, -np.inf, np.nan])
 
@@ -22,6 +29,8 @@ def naive(values: list[list[float]], mask: list[list[bool]], mode: LossAggregati
         return sum(map(sum, trained)) / sum(map(len, trained))
     if mode == "seq-mean-token-sum":
         return sum(map(sum, trained)) / len(trained)
+    if mode == "seq-mean-token-sum-norm":
+        return sum(map(sum, trained)) / len(trained) / LONGEST
     return sum(sum(row) / len(row) for row in trained) / len(trained)
 
 
@@ -38,7 +47,7 @@ def random_values(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def test_agrees_with_loops_over_sequences_whatever_stands_at_masked_positions(mode: LossAggregation, seed: int) -> None:
     values, mask, with_garbage = random_values(seed)
 
-    result = aggregate(with_garbage, mask, mode, LossDenominators.of(mask))
+    result = aggregate(with_garbage, mask, mode, LossDenominators.of(mask, LONGEST))
 
     assert result.item() == pytest.approx(naive(values.tolist(), mask.tolist(), mode), rel=1e-12, abs=1e-12)
 
@@ -49,7 +58,7 @@ def test_garbage_gets_no_gradient_and_spoils_none(mode: LossAggregation, seed: i
     values, mask, with_garbage = random_values(seed)
 
     for leaf in (values.requires_grad_(), with_garbage.requires_grad_()):
-        aggregate(leaf, mask, mode, LossDenominators.of(mask)).backward()
+        aggregate(leaf, mask, mode, LossDenominators.of(mask, LONGEST)).backward()
 
     assert torch.equal(with_garbage.grad, values.grad)
     assert not with_garbage.grad[~mask].any()
@@ -59,7 +68,7 @@ def test_garbage_gets_no_gradient_and_spoils_none(mode: LossAggregation, seed: i
 @given(seed=SEEDS, cut=st.integers(0, 5))
 def test_parts_of_a_batch_add_up_to_the_whole(mode: LossAggregation, seed: int, cut: int) -> None:
     values, mask, _ = random_values(seed)
-    denominators = LossDenominators.of(mask)
+    denominators = LossDenominators.of(mask, LONGEST)
 
     parts = [aggregate(values[rows], mask[rows], mode, denominators) for rows in (slice(None, cut), slice(cut, None))]
 
@@ -71,7 +80,7 @@ def test_without_a_trained_token_the_result_is_zero_and_has_a_graph(mode: LossAg
     values = torch.full((2, 3), torch.nan, requires_grad=True)
     mask = torch.zeros(2, 3, dtype=torch.bool)
 
-    result = aggregate(values, mask, mode, LossDenominators.of(mask))
+    result = aggregate(values, mask, mode, LossDenominators.of(mask, LONGEST))
     result.backward()
 
     assert result.item() == 0.0
@@ -82,3 +91,10 @@ def test_denominators_count_trained_tokens_and_rows_that_have_any() -> None:
     mask = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 0, 0]], dtype=torch.bool)
 
     assert LossDenominators.of(mask) == LossDenominators(num_tokens=3, num_sequences=2)
+
+
+def test_a_constant_normaliser_has_to_be_given() -> None:
+    mask = torch.ones(1, 2, dtype=torch.bool)
+
+    with pytest.raises(InvalidTrainingConfig, match="seq-mean-token-sum-norm"):
+        aggregate(torch.zeros(1, 2), mask, "seq-mean-token-sum-norm", LossDenominators.of(mask))

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from functions.learner.advantage import ADVANTAGE_ESTIMATORS
 from functions.learner.advantage.group_relative import group_relative_advantages, relative_rewards
-from functions.learner.errors import GroupTooSmall, MissingReward
+from functions.learner.credit_config import CreditConfig
+from functions.learner.errors import GroupTooSmall
 from shared.training.rows import sort_rows
-from tests.unit.functions.learner.builders import make_config, make_row, ragged_rows
+from tests.unit.functions.learner.builders import credit_inputs, make_row, ragged_rows
 
 REWARDS = st.lists(st.floats(-100, 100), min_size=2, max_size=9)
 
@@ -45,7 +46,7 @@ def test_every_trained_token_of_a_completion_gets_its_value_and_no_other() -> No
         make_row("a", 1, completion=(1,), reward=1.0),
     ]
 
-    advantages = group_relative_advantages(rows, make_config())
+    advantages = group_relative_advantages(credit_inputs(rows), CreditConfig()).advantages
 
     value = 1.0 / (2.0**0.5 + 1e-6)
     assert advantages.dtype == torch.float32
@@ -55,7 +56,7 @@ def test_every_trained_token_of_a_completion_gets_its_value_and_no_other() -> No
 def test_the_config_switches_the_division() -> None:
     rows = [make_row("a", 0, reward=3.0), make_row("a", 1, reward=1.0)]
 
-    advantages = group_relative_advantages(rows, make_config(norm_adv_by_std=False))
+    advantages = group_relative_advantages(credit_inputs(rows), CreditConfig(norm_adv_by_std=False)).advantages
 
     assert advantages[:, 0].tolist() == [1.0, -1.0]
 
@@ -67,7 +68,7 @@ def test_groups_do_not_see_each_other_even_with_one_prompt() -> None:
         for s, r in enumerate(rs)
     ]
 
-    advantages = group_relative_advantages(rows, make_config(norm_adv_by_std=False))
+    advantages = group_relative_advantages(credit_inputs(rows), CreditConfig(norm_adv_by_std=False)).advantages
 
     assert advantages[:, 0].tolist() == [-0.5, 0.5, -10.0, 10.0]
 
@@ -78,19 +79,16 @@ def test_the_order_of_arrival_does_not_matter(seed: int) -> None:
     arrived = rows.copy()
     random.Random(seed).shuffle(arrived)
 
-    advantages = group_relative_advantages(sort_rows(arrived), make_config())
+    ours, theirs = (
+        group_relative_advantages(credit_inputs(sort_rows(batch)), CreditConfig()) for batch in (arrived, rows)
+    )
 
-    assert torch.equal(advantages, group_relative_advantages(sort_rows(rows), make_config()))
+    assert torch.equal(ours.advantages, theirs.advantages)
 
 
 def test_a_group_of_one_is_refused() -> None:
     with pytest.raises(GroupTooSmall, match="'b'"):
-        group_relative_advantages([make_row("a", 0), make_row("a", 1), make_row("b", 0)], make_config())
-
-
-def test_a_failed_reward_is_never_a_zero() -> None:
-    with pytest.raises(MissingReward):
-        group_relative_advantages([make_row("a", 0), make_row("a", 1, reward=None)], make_config())
+        group_relative_advantages(credit_inputs([make_row("a", 0), make_row("a", 1), make_row("b", 0)]), CreditConfig())
 
 
 def test_the_config_name_leads_here() -> None:

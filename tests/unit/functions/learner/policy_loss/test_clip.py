@@ -7,7 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.learner.loss import PolicyLoss, clipped_policy_loss
+from functions.learner.loss_config import LossConfig
+from functions.learner.policy_loss.clip import clipped_policy_loss
+from functions.learner.policy_loss.inputs import PolicyLoss, PolicyLossInputs
 
 Clip = tuple[float, float, float | None]
 """(low, high, dual)"""
@@ -15,12 +17,13 @@ Clip = tuple[float, float, float | None]
 SEEDS = st.integers(0, 2**32 - 1)
 GARBAGE = np.array([1e6, np.inf, -np.inf, np.nan])
 CLIPS: list[Clip] = [(0.2, 0.2, None), (0.2, 0.28, None), (0.1, 0.5, 3.0), (0.0, 0.0, 1.5)]
-INPUTS = ("learner_logprobs", "old_logprobs", "advantages", "importance_weights")
+INPUTS = ("learner_logprobs", "old_logprobs", "advantages")
 
 
 def loss_of(inputs: dict[str, torch.Tensor], clip: Clip) -> PolicyLoss:
     low, high, dual = clip
-    return clipped_policy_loss(**inputs, clip_ratio_low=low, clip_ratio_high=high, clip_ratio_c=dual)
+    config = LossConfig(clip_ratio_low=low, clip_ratio_high=high, clip_ratio_c=dual)
+    return clipped_policy_loss(PolicyLossInputs(**inputs), config)
 
 
 def naive(learner: float, old: float, advantage: float, clip: Clip) -> tuple[float, bool, bool]:
@@ -43,7 +46,6 @@ def random_inputs(seed: int) -> tuple[dict[str, torch.Tensor], dict[str, torch.T
         "learner_logprobs": (-3, 0),
         "old_logprobs": (-3, 0),
         "advantages": (-3, 3),
-        "importance_weights": (0, 2),
     }
     clean = {name: torch.from_numpy(rng.uniform(*limits, shape)) for name, limits in low_high.items()}
     dirty = {
@@ -61,14 +63,14 @@ def test_agrees_with_loops_over_tokens_whatever_stands_at_masked_positions(clip:
 
     sums = dict.fromkeys(result.token_sums, 0.0)
     for at in product(*map(range, clean["loss_mask"].shape)):
-        loss, weight = 0.0, 1.0
+        loss = 0.0
         if clean["loss_mask"][at]:
-            learner, old, advantage, weight = (clean[name][at].item() for name in INPUTS)
+            learner, old, advantage = (clean[name][at].item() for name in INPUTS)
             loss, is_clipped, is_lower = naive(learner, old, advantage, clip)
             sums["actor/ppo_kl"] += old - learner
             sums["actor/pg_clipfrac"] += is_clipped
             sums["actor/pg_clipfrac_lower"] += is_lower
-        assert result.token_loss[at].item() == pytest.approx(weight * loss, rel=1e-12)
+        assert result.token_loss[at].item() == pytest.approx(loss, rel=1e-12)
     assert {name: value.item() for name, value in result.token_sums.items()} == pytest.approx(sums)
 
 
@@ -88,13 +90,13 @@ def test_garbage_gets_no_gradient_and_spoils_none(clip: Clip, seed: int) -> None
 def single(ratio: float, advantage: float, **clip: float | None) -> tuple[float, float, dict[str, float]]:
     """Loss, gradient by the logprob and metric sums of one token."""
     learner = torch.tensor([[math.log(ratio)]], dtype=torch.float64, requires_grad=True)
-    result = clipped_policy_loss(
+    inputs = PolicyLossInputs(
         learner_logprobs=learner,
         old_logprobs=torch.zeros(1, 1, dtype=torch.float64),
         advantages=torch.tensor([[advantage]], dtype=torch.float64),
         loss_mask=torch.ones(1, 1, dtype=torch.bool),
-        **{"clip_ratio_low": 0.2, "clip_ratio_high": 0.3, **clip},
     )
+    result = clipped_policy_loss(inputs, LossConfig(**{"clip_ratio_low": 0.2, "clip_ratio_high": 0.3, **clip}))
     result.token_loss.sum().backward()
     return result.token_loss.item(), learner.grad.item(), {name: s.item() for name, s in result.token_sums.items()}
 
@@ -153,26 +155,6 @@ def test_a_runaway_token_gives_a_finite_loss() -> None:
 
     assert math.isfinite(loss)
     assert gradient == 0.0
-
-
-def test_importance_weights_scale_and_get_no_gradient() -> None:
-    weights = torch.tensor([[0.5]], requires_grad=True)
-    learner = torch.zeros(1, 1, requires_grad=True)
-
-    result = loss_of(
-        {
-            "learner_logprobs": learner,
-            "old_logprobs": torch.zeros(1, 1),
-            "advantages": torch.ones(1, 1),
-            "loss_mask": torch.ones(1, 1, dtype=torch.bool),
-            "importance_weights": weights,
-        },
-        (0.2, 0.2, None),
-    )
-    result.token_loss.sum().backward()
-
-    assert learner.grad.item() == -0.5
-    assert weights.grad is None
 
 
 def test_no_input_is_changed() -> None:

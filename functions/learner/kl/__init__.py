@@ -1,0 +1,1 @@
+"""The distance from the reference policy: estimators, the penalty in the reward and its coefficient."""
