@@ -72,7 +72,7 @@ class PacedPods:
         """
         self._start_s = start_s
         self._stop_s = stop_s
-        self._machine = machine or Machine(num_cpus=BOUNDLESS, memory_bytes=BOUNDLESS)
+        self._machine = machine or Machine(num_cpus=BOUNDLESS, memory_bytes=BOUNDLESS, num_gpus=BOUNDLESS)
         self._becomes_ready = becomes_ready
         self.pods: dict[InstanceId, Pod] = {}
 
