@@ -81,7 +81,7 @@ async def test_what_fails_to_start_waits_longer_each_time() -> None:
         [pod] = pods.pods.values()
         starts.append(virtual_now())
         pod.end(1)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)  # a probe is on its way
         replicas.reconcile()
         assert f"crash loop: {num_failed} failed to start, the last with 'exited with code 1" in replicas.failure
         assert [life.reason for life in replicas.lives()] == [replicas.failure]
