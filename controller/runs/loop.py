@@ -15,19 +15,20 @@ from controller.runs.accountant import Accountant
 from controller.runs.checkpoints import SavedRun, write_checkpoint
 from controller.runs.context import RunContext
 from controller.runs.due import checkpoint_due, evaluation_due
-from controller.runs.errors import ContractBroken, RunLost
+from controller.runs.errors import RunLost
 from controller.runs.evaluation import evaluate
+from controller.runs.initial import initial_head
 from controller.runs.manifest import Manifest
 from controller.runs.resumption import check_fits, import_checkpoint, read_checkpoint, saved_run
 from controller.runs.retention import metric_at, remove, retained
+from controller.runs.rounds import max_rounds
 from controller.runs.step import run_step
 from controller.runs.timings import step_timings
 from controller.runs.together import together
 from controller.runs.trackers.opening import open_trackers
 from controller.runs.trackers.tracking import NOT_TRACKED
-from shared.contracts.call import BatchKey, CallKey
+from shared.contracts.call import BatchKey
 from shared.contracts.errors import StoreRefused, StoreUnavailable
-from shared.contracts.learner import InitInputs, LearnerInputs, LearnerOutputs
 from shared.contracts.stage import Purpose, Stage
 from shared.observability.metrics import STEP_SECONDS, STEPS
 from shared.service.ending import end_task
@@ -84,6 +85,10 @@ class RunLoop:
         num_actors = min(run.config.rollout.num_actors or run.resources.num_threads, run.resources.max_actors)
         hold_until = run.platform.now() + WARM_UP_HOLD_S
         wanted = {Stage.ROLLOUT: num_actors, Stage.REWARD: 1, Stage.LEARNER: 1}
+        if run.config.uses_reference:
+            wanted[Stage.REFERENCE] = 1
+        if run.config.uses_critic:
+            wanted[Stage.CRITIC] = 1
         await together(*(run.platform.scale(stage, count, hold_until=hold_until) for stage, count in wanted.items()))
 
     async def _load_head(self) -> Manifest | None:
@@ -113,24 +118,7 @@ class RunLoop:
 
     async def _initialise(self) -> Manifest:
         """Publish version 0 and set the first head."""
-        run = self._run
-        reply = await run.client.call(
-            CallKey(run=run.run, purpose=Purpose.INIT, step=0, stage=Stage.LEARNER),
-            LearnerInputs(operation=InitInputs(model=run.prepared.model)),
-            LearnerOutputs,
-            policy=None,
-            threads=run.resources.num_threads,
-        )
-        policy = reply.outputs.policy
-        if policy is None:
-            raise ContractBroken("learner published no version 0: swap its image")
-        head = Manifest(
-            step=0,
-            data_cursor=0,
-            policy=policy,
-            state=reply.outputs.state,
-            run_seed=run.config.trainer.seed,
-        )
+        head = await initial_head(self._run)
         await self._advance(None, head, {"kind": "init", "step": 0, "ledger": await self._ledger("init")})
         return head
 
@@ -216,7 +204,8 @@ class RunLoop:
         self._cleaned_to = first
         try:
             for step in range(first, head.step):
-                await run.store.work.sweep(BatchKey(run=run.run, purpose=Purpose.TRAIN, step=step))
+                for number in range(max_rounds(run.config)):
+                    await run.store.work.sweep(BatchKey(run=run.run, purpose=Purpose.TRAIN, step=step, round=number))
                 self._cleaned_to = step + 1
             await run.blobs.purge(run.run, before_step=head.step, keep=head.kept_blobs())
         except (StoreUnavailable, StoreRefused) as error:

@@ -1,30 +1,22 @@
 """One synchronous step, in flow order.
 
-    prompts ─▶ schedule ─▶ rollout (N actors) ─▶ reward ─▶ learner ─▶ policy version k+1
+    prompts ─▶ schedule ─▶ rollout (N actors) ─▶ reward ────┐
+                                                 reference ─┼─▶ advantage ─▶ learner ─▶ policy version k+1
+                                                 critic ────┘               critic  ─▶ critic version k+1
 
-Prefill has its place before rollout; reference and critic beside reward. The controller moves references, never
-tensors.
+Prefill has its place before rollout. The controller moves references, never tensors.
 """
 
 from dataclasses import dataclass
 
-from controller.runs.config.to_wire import algorithm_config, optim_config, train_sampling
 from controller.runs.context import RunContext
-from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
-from controller.runs.sampling import publish_prompts, sample_batch
-from controller.runs.scoring import reward_metrics, score_batch
+from controller.runs.rounds import Rounds, sample_rounds
+from controller.runs.scoring import reward_metrics
 from controller.runs.turn_metrics import turn_metrics
-from controller.scheduling.plan import plan_step
-from shared.contracts.batch import BatchPart
-from shared.contracts.call import BatchKey, CallKey, StageReply
-from shared.contracts.learner import LearnerInputs, LearnerOutputs, UpdateInputs
-from shared.contracts.policy import PolicyRef
-from shared.contracts.stage import Purpose, Stage
-
-ACTOR_HOLD_S = 30.0
-"""How long actors are held from a step's begin: about what it costs to drain a replica and to start it again. Where the
-rest of the step takes longer they are released, and come back for the next step."""
+from controller.runs.updating import Updated, update_models
+from shared.contracts.call import BatchKey
+from shared.contracts.stage import Purpose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,77 +28,51 @@ class StepOutcome:
 
 
 async def run_step(run: RunContext, head: Manifest) -> StepOutcome:
-    """Run step ``head.step``: sample with the head's policy, score, update."""
-    clock = run.platform.now
-    began_at = clock()
-    prompts, cursor = run.prepared.train_batch(head.data_cursor, run.config.data.train_batch_size)
-    row_uids = tuple(prompt.row_uid for prompt in prompts)
+    """Run step ``head.step``: sample with the head's policy, judge, update."""
+    began_at = run.platform.now()
+    rounds = await sample_rounds(run, head)
+    judged_at = run.platform.now()
     batch = BatchKey(run=run.run, purpose=Purpose.TRAIN, step=head.step)
-
-    plan = plan_step(
-        row_uids,
-        group_size=run.config.rollout.n,
-        resources=run.resources,
-        num_actors=run.config.rollout.num_actors,
+    updated = await update_models(run, head, batch, rounds.parts, threads=rounds.plan.learner_threads)
+    ended_at = run.platform.now()
+    metrics = (
+        updated.metrics
+        | _round_metrics(run, rounds)
+        | {
+            "timing_s/update_actor": ended_at - judged_at,
+            "timing_s/step": ended_at - began_at,
+        }
     )
-    await run.platform.scale(Stage.ROLLOUT, plan.num_actors, hold_until=began_at + ACTOR_HOLD_S)
-    prompts_ref = await publish_prompts(run, batch, prompts)
-    sampling = train_sampling(run.config, run.prepared.eos_token_ids)
-    rollouts = await sample_batch(run, batch, plan, prompts_ref, head.policy, sampling)
-    sampled_at = clock()
+    return StepOutcome(manifest=_next_head(head, rounds, updated), metrics=metrics)
 
-    rewards = await score_batch(run, batch, row_uids, prompts_ref, num_samples=run.config.rollout.n)
-    scored_at = clock()
 
-    part = BatchPart(prompts=prompts_ref, row_uids=row_uids, scores=tuple(reply.outputs.scores for reply in rewards))
-    update, policy = await update_policy(run, head, batch, (part,), threads=plan.learner_threads)
-    ended_at = clock()
+def _next_head(head: Manifest, rounds: Rounds, updated: Updated) -> Manifest:
+    return head.model_copy(
+        update={
+            "step": head.step + 1,
+            "data_cursor": rounds.position.cursor,
+            "leftover_rows": rounds.position.leftover,
+            "policy": updated.policy,
+            "state": updated.state,
+            "previous_policy": head.policy,
+            "critic": updated.critic,
+            "critic_state": updated.critic_state,
+            "kl_coef": updated.kl_coef if updated.kl_coef is not None else head.kl_coef,
+        }
+    )
 
-    metrics = update.metrics | {
-        **reward_metrics(rewards),
-        "schedule/num_actors": float(plan.num_actors),
-        "timing_s/gen": sampled_at - began_at,
-        "timing_s/reward": scored_at - sampled_at,
-        "timing_s/update_actor": ended_at - scored_at,
-        "timing_s/step": ended_at - began_at,
+
+def _round_metrics(run: RunContext, rounds: Rounds) -> dict[str, float]:
+    metrics = {
+        **reward_metrics(rounds.rewards),
+        "schedule/num_actors": float(rounds.plan.num_actors),
+        "timing_s/gen": rounds.sampling_s,
+        "timing_s/reward": rounds.judging_s,
     }
+    if run.config.algorithm.filter_groups.enable:
+        metrics["data/num_gen_batches"] = float(rounds.num_rounds)
+        metrics["data/num_sampled_groups"] = float(rounds.num_sampled)
+        metrics["data/num_leftover_rows"] = float(len(rounds.position.leftover))
     if run.config.rollout.multi_turn.enable:
-        metrics |= turn_metrics(rollouts)
-    return StepOutcome(
-        manifest=head.model_copy(
-            update={
-                "step": head.step + 1,
-                "data_cursor": cursor,
-                "policy": policy,
-                "state": update.outputs.state,
-                "previous_policy": head.policy,
-            }
-        ),
-        metrics=metrics,
-    )
-
-
-async def update_policy(
-    run: RunContext, head: Manifest, batch: BatchKey, parts: tuple[BatchPart, ...], *, threads: int
-) -> tuple[StageReply[LearnerOutputs], PolicyRef]:
-    """Ask the learner for version k+1. Raises ``ContractBroken`` if it made another."""
-    inputs = UpdateInputs(
-        parts=parts,
-        num_samples=run.config.rollout.n,
-        state=head.state,
-        temperature=run.config.rollout.temperature,
-        optim=optim_config(run.config, run.prepared.total_steps),
-        algorithm=algorithm_config(run.config),
-    )
-    reply = await run.client.call(
-        CallKey(**batch.model_dump(), stage=Stage.LEARNER),
-        LearnerInputs(operation=inputs),
-        LearnerOutputs,
-        policy=head.policy,
-        threads=threads,
-    )
-    made = reply.outputs.policy
-    if made is None or made.version != head.policy.version + 1:
-        version = "no version" if made is None else f"version {made.version}"
-        raise ContractBroken(f"learner made {version} of version {head.policy.version}: swap its image")
-    return reply, made
+        metrics |= turn_metrics(rounds.rollouts)
+    return metrics

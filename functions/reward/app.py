@@ -64,6 +64,7 @@ class RewardHandler:
                 scores=ref,
                 num_scored=len(rewards),
                 num_dropped_groups=len(scores.dropped_rows),
+                dropped_rows=scores.dropped_rows,
                 num_failed_groups=len(scoring.failed_rows),
                 mean_reward=sum(rewards) / max(1, len(rewards)),
                 parts=summarise(scores.scores),

@@ -253,6 +253,8 @@ class RewardOutputs(Wire):
     scores: BlobRef
     num_scored: int = Field(ge=0)
     num_dropped_groups: int = Field(ge=0, default=0)
+    dropped_rows: tuple[str, ...] = ()
+    """The rows of the dropped groups."""
     num_failed_groups: int = Field(ge=0, default=0)
     """Of the dropped ones, those with an error or a timeout; to the others no part applies."""
     mean_reward: float

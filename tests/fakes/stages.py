@@ -23,8 +23,10 @@ from shared.service.replica import Replica
 from shared.service.stop_flag import StopFlag
 from shared.store.base import Store
 from shared.store.blobs import BlobStore
+from tests.fakes.critic import FakeCritic
 from tests.fakes.gates import gated_blobs, gated_store
 from tests.fakes.learner import FakeLearner
+from tests.fakes.reference import FakeReference
 from tests.fakes.reward import FakeReward
 from tests.fakes.rollout import FakeRollout
 
@@ -48,14 +50,24 @@ class SeenCall:
 
 
 class FakeStages:
-    """The three stages over one store, and a record of what they were asked and did."""
+    """The stages over one store, and a record of what they were asked and did."""
 
     def __init__(
-        self, store: Store, blobs: BlobStore, *, s_per_token: float = 0.1, reward_s: float = 0.5, learner_s: float = 2.0
+        self,
+        store: Store,
+        blobs: BlobStore,
+        *,
+        s_per_token: float = 0.1,
+        reward_s: float = 0.5,
+        reference_s: float = 1.0,
+        critic_s: float = 1.5,
+        learner_s: float = 2.0,
     ) -> None:
         self.calls: list[SeenCall] = []
         self.rollout = FakeRollout(s_per_token)
         self.reward = FakeReward(reward_s)
+        self.reference = FakeReference(reference_s)
+        self.critic = FakeCritic(critic_s)
         self.learner = FakeLearner(learner_s)
         self._arrived = asyncio.Condition()
         self._store = store
@@ -63,7 +75,10 @@ class FakeStages:
 
     def functions(self) -> dict[Stage, StageFunction]:
         """One function per stage, for the platform."""
-        return {handler.stage: self._function(handler) for handler in (self.rollout, self.reward, self.learner)}
+        return {handler.stage: self._function(handler) for handler in self._handlers()}
+
+    def _handlers(self) -> tuple[StageHandler[Any, Any], ...]:
+        return (self.rollout, self.reward, self.reference, self.critic, self.learner)
 
     def seen(self, stage: Stage, purpose: Purpose = Purpose.TRAIN) -> list[SeenCall]:
         """Calls of one stage, in the order of their arrival."""

@@ -35,6 +35,8 @@ PRICE = Price(cpu_hour_usd=36.0, gpu_hour_usd=360.0)
 SPECS = (
     FunctionSpec(name="rollout", stages=(Stage.ROLLOUT,), max_scale=8),
     FunctionSpec(name="reward", stages=(Stage.REWARD,), container_concurrency=4, max_scale=4),
+    FunctionSpec(name="reference", stages=(Stage.REFERENCE,), max_scale=4, num_gpus=1),
+    FunctionSpec(name="critic", stages=(Stage.CRITIC,), max_scale=1, num_gpus=1),
     FunctionSpec(name="learner", stages=(Stage.LEARNER,), max_scale=1, num_gpus=1),
 )
 
@@ -99,6 +101,7 @@ class World:
     num_heldout: int = 4
     max_actors: int = 8
     num_threads: int = 2
+    shared_threads: bool = True
     lines: list[str] = field(default_factory=list)
     """What stage clients had to say about retries."""
 
@@ -132,7 +135,9 @@ class World:
             client=StageClient(
                 used_platform, token=TOKEN, fence=owned.fence, timeout_s=600.0, notify=notify, trace_id=RUN
             ),
-            resources=Resources(num_threads=self.num_threads, max_actors=self.max_actors, shared_threads=True),
+            resources=Resources(
+                num_threads=self.num_threads, max_actors=self.max_actors, shared_threads=self.shared_threads
+            ),
             price=PRICE,
             checkpoint_root=self.checkpoint_root,
             emit=emit,

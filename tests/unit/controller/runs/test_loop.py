@@ -313,6 +313,6 @@ async def test_what_happens_is_told_as_events(tmp_path: Path) -> None:
         ("starting", None), ("evaluating", 0), ("step", 0), ("step", 1), ("step", 2), ("evaluating", 3),
     ]  # fmt: skip
     [step, *_] = [event.data for event in events if event.kind == "step"]
-    assert step["replicas"] == {"rollout": 2, "reward": 1, "learner": 1}
+    assert step["replicas"] == {"rollout": 2, "reward": 1, "reference": 0, "critic": 0, "learner": 1}
     assert step["total_steps"] == 3
     assert EPOCH < (await world.history("step"))[0]["time"] < EPOCH + 60

@@ -234,6 +234,8 @@ async def test_functions_are_the_platforms(tmp_path: Path) -> None:
     assert {function.name: function.stages for function in await service.functions()} == {
         "rollout": (Stage.ROLLOUT,),
         "reward": (Stage.REWARD,),
+        "reference": (Stage.REFERENCE,),
+        "critic": (Stage.CRITIC,),
         "learner": (Stage.LEARNER,),
     }
     await stack.stop()

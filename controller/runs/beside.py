@@ -1,0 +1,39 @@
+"""Stages that do not need each other: at the same time, or one after another where they share their cores."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Group:
+    """Coroutines that are started within ``beside``."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, *, at_once: bool) -> None:
+        self._tasks = tasks
+        self._turn = nullcontext() if at_once else asyncio.Lock()
+
+    def start(
+        self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **named: P.kwargs
+    ) -> asyncio.Task[T]:
+        """Run the function; its result is there when ``beside`` has ended."""
+
+        async def run() -> T:
+            # A lock is taken in the order of asking.
+            async with self._turn:
+                return await function(*arguments, **named)
+
+        return self._tasks.create_task(run())
+
+
+@asynccontextmanager
+async def beside(*, at_once: bool) -> AsyncIterator[Group]:
+    """Leaves when all that was started has ended. The first failure ends the others and is raised as itself."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield Group(tasks, at_once=at_once)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None

@@ -1,0 +1,90 @@
+"""The critic's three calls: its first version, the values of a batch, its next version."""
+
+from collections.abc import Sequence
+
+from controller.runs.config.critic_to_wire import critic_optim_config, value_update_config
+from controller.runs.context import RunContext
+from controller.runs.errors import ContractBroken
+from controller.runs.manifest import Manifest
+from controller.runs.together import together
+from shared.contracts.batch import BatchPart
+from shared.contracts.call import BatchKey, CallKey, StageReply
+from shared.contracts.critic import CriticInit, CriticInputs, CriticOutputs, ValuesInputs, ValueUpdateInputs
+from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
+from shared.contracts.stage import Purpose, Stage
+
+ROWS_PER_CALL = 256
+"""Rows that one call says values of; more rows are shared by several replicas."""
+
+
+async def publish_critic(run: RunContext, model: ModelRef) -> PolicyRef:
+    """Version 0. Raises ``ContractBroken`` without one."""
+    reply = await run.client.call(
+        CallKey(run=run.run, purpose=Purpose.INIT, step=0, stage=Stage.CRITIC),
+        CriticInputs(operation=CriticInit(model=model)),
+        CriticOutputs,
+        policy=None,
+        threads=run.resources.num_threads,
+    )
+    return _version(reply, 0)
+
+
+async def value_batch(
+    run: RunContext, head: Manifest, batch: BatchKey, row_uids: Sequence[str], prompts: BlobRef
+) -> tuple[BlobRef, ...]:
+    """Values of all completions of the rows, by shard; none where the head names no critic."""
+    critic = head.critic
+    if critic is None:
+        return ()
+    shards = [row_uids[start : start + ROWS_PER_CALL] for start in range(0, len(row_uids), ROWS_PER_CALL)]
+    replies = await together(
+        *(
+            run.client.call(
+                CallKey(**batch.model_dump(), stage=Stage.CRITIC, operation="values", shard=shard),
+                CriticInputs(
+                    operation=ValuesInputs(prompts=prompts, row_uids=tuple(rows), num_samples=run.config.rollout.n)
+                ),
+                CriticOutputs,
+                policy=critic,
+                threads=run.resources.num_threads,
+            )
+            for shard, rows in enumerate(shards)
+        )
+    )
+    return tuple(_values(reply) for reply in replies)
+
+
+async def update_critic(
+    run: RunContext, head: Manifest, critic: PolicyRef, batch: BatchKey, parts: tuple[BatchPart, ...], returns: BlobRef
+) -> tuple[StageReply[CriticOutputs], PolicyRef]:
+    """Fit the values to the returns. Raises ``ContractBroken`` if another version than the next was made."""
+    reply = await run.client.call(
+        CallKey(**batch.model_dump(), stage=Stage.CRITIC, operation="update"),
+        CriticInputs(
+            operation=ValueUpdateInputs(
+                parts=parts,
+                num_samples=run.config.rollout.n,
+                returns=returns,
+                state=head.critic_state,
+                optim=critic_optim_config(run.config, run.prepared.total_steps),
+                update=value_update_config(run.config),
+            )
+        ),
+        CriticOutputs,
+        policy=critic,
+        threads=run.resources.num_threads,
+    )
+    return reply, _version(reply, critic.version + 1)
+
+
+def _version(reply: StageReply[CriticOutputs], expected: int) -> PolicyRef:
+    made = reply.outputs.critic
+    if made is None or made.version != expected:
+        raise ContractBroken(f"critic did not make version {expected}: swap its image")
+    return made
+
+
+def _values(reply: StageReply[CriticOutputs]) -> BlobRef:
+    if reply.outputs.values is None:
+        raise ContractBroken("critic answered without values: swap its image")
+    return reply.outputs.values

@@ -1,0 +1,73 @@
+"""Judge one sampled batch by the stages that need nothing but its completions: reward, reference, critic."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.runs.beside import beside
+from controller.runs.context import RunContext
+from controller.runs.critic import value_batch
+from controller.runs.manifest import Manifest
+from controller.runs.reference import reference_batch
+from controller.runs.scoring import score_batch
+from shared.contracts.batch import BatchPart
+from shared.contracts.call import BatchKey, StageReply
+from shared.contracts.policy import BlobRef
+from shared.contracts.reward import RewardOutputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One sampling round with everything that was said about it."""
+
+    part: BatchPart | None
+    """The groups to train on; ``None`` where no group is."""
+    rewards: tuple[StageReply[RewardOutputs], ...]
+    surplus: tuple[str, ...] = ()
+    """Rows that would be worth training on and were not needed."""
+
+
+async def judge_batch(
+    run: RunContext, head: Manifest, batch: BatchKey, row_uids: Sequence[str], prompts: BlobRef
+) -> Judged:
+    """Scores of all rows, and what the algorithm needs besides."""
+    async with beside(at_once=not run.resources.shared_threads) as stages:
+        rewards = stages.start(score_batch, run, batch, row_uids, prompts, num_samples=run.config.rollout.n)
+        logprobs = stages.start(reference_batch, run, head, batch, row_uids, prompts)
+        values = stages.start(value_batch, run, head, batch, row_uids, prompts)
+    replies = tuple(rewards.result())
+    part = BatchPart(
+        round=batch.round,
+        prompts=prompts,
+        row_uids=tuple(row_uids),
+        scores=tuple(reply.outputs.scores for reply in replies),
+        reference_logprobs=logprobs.result(),
+        values=values.result(),
+    )
+    return Judged(part=part, rewards=replies)
+
+
+async def judge_useful(
+    run: RunContext, head: Manifest, batch: BatchKey, row_uids: Sequence[str], prompts: BlobRef, *, num_wanted: int
+) -> Judged:
+    """Scores of all rows; of those whose rewards differ the first ``num_wanted``, with what the algorithm needs.
+
+    Usefulness is told by raw correctness: a penalty on length would make every group look different.
+    """
+    replies = tuple(await score_batch(run, batch, row_uids, prompts, num_samples=run.config.rollout.n))
+    useless = {uid for reply in replies for uid in (*reply.outputs.flat_rows, *reply.outputs.dropped_rows)}
+    useful = [uid for uid in row_uids if uid not in useless]
+    chosen, surplus = useful[:num_wanted], tuple(useful[num_wanted:])
+    if not chosen:
+        return Judged(part=None, rewards=replies, surplus=surplus)
+    async with beside(at_once=not run.resources.shared_threads) as stages:
+        logprobs = stages.start(reference_batch, run, head, batch, chosen, prompts)
+        values = stages.start(value_batch, run, head, batch, chosen, prompts)
+    part = BatchPart(
+        round=batch.round,
+        prompts=prompts,
+        row_uids=tuple(chosen),
+        scores=tuple(reply.outputs.scores for reply in replies),
+        reference_logprobs=logprobs.result(),
+        values=values.result(),
+    )
+    return Judged(part=part, rewards=replies, surplus=surplus)

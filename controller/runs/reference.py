@@ -1,0 +1,43 @@
+"""Ask what the frozen policy thinks of a batch: one call per shard of rows."""
+
+from collections.abc import Sequence
+
+from controller.runs.context import RunContext
+from controller.runs.manifest import Manifest
+from controller.runs.together import together
+from shared.contracts.call import BatchKey, CallKey
+from shared.contracts.policy import BlobRef
+from shared.contracts.reference import ReferenceInputs, ReferenceOutputs
+from shared.contracts.stage import Stage
+
+ROWS_PER_CALL = 256
+"""Rows that one call scores; more rows are scored by several replicas at once."""
+
+
+async def reference_batch(
+    run: RunContext, head: Manifest, batch: BatchKey, row_uids: Sequence[str], prompts: BlobRef
+) -> tuple[BlobRef, ...]:
+    """Reference logprobs of all completions of the rows, by shard; none where the head names no reference."""
+    reference = head.reference
+    if reference is None:
+        return ()
+    shards = [row_uids[start : start + ROWS_PER_CALL] for start in range(0, len(row_uids), ROWS_PER_CALL)]
+    replies = await together(
+        *(
+            run.client.call(
+                CallKey(**batch.model_dump(), stage=Stage.REFERENCE, shard=shard),
+                ReferenceInputs(
+                    prompts=prompts,
+                    row_uids=tuple(rows),
+                    num_samples=run.config.rollout.n,
+                    temperature=run.config.rollout.temperature,
+                    max_token_len=run.config.reference_max_token_len,
+                ),
+                ReferenceOutputs,
+                policy=reference,
+                threads=run.resources.num_threads,
+            )
+            for shard, rows in enumerate(shards)
+        )
+    )
+    return tuple(reply.outputs.logprobs for reply in replies)

@@ -1,0 +1,139 @@
+"""The sampling rounds of one step: one round, or as many as it takes to fill the batch with groups that teach.
+
+Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2) leaves out groups whose rewards are all equal and samples others
+in their place, with the same policy. Each round has keys and randomness of its own. Groups beyond the batch are not
+trained on: their rows are drawn again first, by the next step, so no row of an epoch is lost.
+"""
+
+from dataclasses import dataclass, replace
+
+from controller.runs.config.run_config import RunConfig
+from controller.runs.config.to_wire import train_sampling
+from controller.runs.context import RunContext
+from controller.runs.data.position import DataPosition
+from controller.runs.errors import RunFailed
+from controller.runs.judging import judge_batch, judge_useful
+from controller.runs.manifest import Manifest
+from controller.runs.sampling import publish_prompts, sample_batch
+from controller.scheduling.dynamic_sampling import rows_to_draw
+from controller.scheduling.plan import StepPlan, plan_step
+from shared.contracts.batch import BatchPart
+from shared.contracts.call import BatchKey, StageReply
+from shared.contracts.reward import RewardOutputs
+from shared.contracts.rollout import RolloutOutputs
+from shared.contracts.stage import Purpose, Stage
+
+ACTOR_HOLD_S = 30.0
+"""How long actors are held from a round's begin: about what it costs to drain a replica and to start it again. Where
+the rest of the step takes longer they are released, and come back for the next step."""
+
+
+class NothingToLearn(RunFailed):
+    """Dynamic sampling found no group whose rewards differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """What a step has to train on, and what it took to get it."""
+
+    parts: tuple[BatchPart, ...]
+    """The groups to train on, by round."""
+    rewards: tuple[StageReply[RewardOutputs], ...]
+    """Of all groups that were sampled."""
+    rollouts: tuple[RolloutOutputs, ...]
+    position: DataPosition
+    plan: StepPlan
+    """Of the first round."""
+    num_rounds: int
+    num_sampled: int
+    """Groups of all rounds."""
+    sampling_s: float
+    judging_s: float
+
+    @property
+    def num_trained(self) -> int:
+        """Groups to train on."""
+        return sum(len(part.row_uids) for part in self.parts)
+
+
+def max_rounds(config: RunConfig) -> int:
+    """The most rounds of one step."""
+    filtering = config.algorithm.filter_groups
+    return max(1, filtering.max_num_gen_batches) if filtering.enable else 1
+
+
+async def sample_rounds(run: RunContext, head: Manifest) -> Rounds:
+    """Sample and judge the step's batch. Raises ``NothingToLearn``."""
+    start = DataPosition(head.data_cursor, head.leftover_rows)
+    wanted, filtering = run.config.data.train_batch_size, run.config.algorithm.filter_groups
+    if not (filtering.enable and filtering.max_num_gen_batches):
+        return await _sample_round(run, head, 0, start, wanted, num_wanted=None)
+    rounds: Rounds | None = None
+    for number in range(filtering.max_num_gen_batches):
+        useful, drawn = (rounds.num_trained, rounds.num_sampled) if rounds else (0, 0)
+        count = rows_to_draw(num_wanted=wanted, num_useful=useful, num_drawn=drawn)
+        if count == 0:
+            break
+        position = rounds.position if rounds else start
+        one = await _sample_round(run, head, number, position, count, num_wanted=wanted - useful)
+        rounds = one if rounds is None else _joined(rounds, one)
+    if rounds is None or not rounds.parts:
+        raise NothingToLearn(
+            f"step {head.step}: in {filtering.max_num_gen_batches} rounds no group had rewards that differ. Make the "
+            "tasks easier or harder, raise rollout.n, or set algorithm.filter_groups.max_num_gen_batches to 0"
+        )
+    if rounds.num_trained < wanted:
+        message = f"step {head.step} trains on {rounds.num_trained} of {wanted} groups after {rounds.num_rounds} rounds"
+        await run.emit("log", {"level": "warning", "message": message})
+    return rounds
+
+
+async def _sample_round(
+    run: RunContext, head: Manifest, number: int, position: DataPosition, count: int, *, num_wanted: int | None
+) -> Rounds:
+    """One round of ``count`` groups; with ``num_wanted`` at most so many are kept, and only those that teach."""
+    clock = run.platform.now
+    began_at = clock()
+    prompts, rest = position.draw(run.prepared.train, run.prepared.sampler, count)
+    row_uids = tuple(prompt.row_uid for prompt in prompts)
+    batch = BatchKey(run=run.run, purpose=Purpose.TRAIN, step=head.step, round=number)
+    plan = plan_step(
+        row_uids,
+        group_size=run.config.rollout.n,
+        resources=run.resources,
+        num_actors=run.config.rollout.num_actors,
+    )
+    await run.platform.scale(Stage.ROLLOUT, plan.num_actors, hold_until=began_at + ACTOR_HOLD_S)
+    prompts_ref = await publish_prompts(run, batch, prompts)
+    sampling = train_sampling(run.config, run.prepared.eos_token_ids)
+    rollouts = await sample_batch(run, batch, plan, prompts_ref, head.policy, sampling)
+    sampled_at = clock()
+    if num_wanted is None:
+        judged = await judge_batch(run, head, batch, row_uids, prompts_ref)
+    else:
+        judged = await judge_useful(run, head, batch, row_uids, prompts_ref, num_wanted=num_wanted)
+    return Rounds(
+        parts=() if judged.part is None else (judged.part,),
+        rewards=judged.rewards,
+        rollouts=tuple(rollouts),
+        position=rest.with_leftover(judged.surplus),
+        plan=plan,
+        num_rounds=1,
+        num_sampled=count,
+        sampling_s=sampled_at - began_at,
+        judging_s=clock() - sampled_at,
+    )
+
+
+def _joined(first: Rounds, second: Rounds) -> Rounds:
+    return replace(
+        first,
+        parts=(*first.parts, *second.parts),
+        rewards=(*first.rewards, *second.rewards),
+        rollouts=(*first.rollouts, *second.rollouts),
+        position=second.position,
+        num_rounds=first.num_rounds + second.num_rounds,
+        num_sampled=first.num_sampled + second.num_sampled,
+        sampling_s=first.sampling_s + second.sampling_s,
+        judging_s=first.judging_s + second.judging_s,
+    )

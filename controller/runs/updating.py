@@ -1,0 +1,134 @@
+"""Update the policy and, with a critic, the values: the end of a step."""
+
+from dataclasses import dataclass
+
+from controller.runs.beside import beside
+from controller.runs.config.to_wire import algorithm_config, optim_config
+from controller.runs.context import RunContext
+from controller.runs.critic import update_critic
+from controller.runs.errors import ContractBroken
+from controller.runs.manifest import Manifest
+from shared.contracts.batch import BatchPart
+from shared.contracts.call import BatchKey, CallKey, StageReply
+from shared.contracts.critic import CriticOutputs
+from shared.contracts.learner import AdvantagesInputs, LearnerInputs, LearnerOutputs, UpdateInputs
+from shared.contracts.policy import BlobRef, PolicyRef
+from shared.contracts.stage import Stage
+
+MAX_SEGMENTS = 10_000
+"""A bound on what the deadline may cut one update into; far beyond any real run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updated:
+    """The versions that a step ends with."""
+
+    policy: PolicyRef
+    state: BlobRef | None
+    critic: PolicyRef | None
+    critic_state: BlobRef | None
+    kl_coef: float | None
+    metrics: dict[str, float]
+
+
+async def update_models(
+    run: RunContext, head: Manifest, batch: BatchKey, parts: tuple[BatchPart, ...], *, threads: int
+) -> Updated:
+    """Version k+1 of the policy, and of the critic where there is one.
+
+    With a critic the learner first says advantages and returns; then both are updated beside each other.
+    """
+    critic = head.critic
+    if critic is None:
+        reply, policy = await update_policy(run, head, batch, parts, None, threads=threads)
+        return Updated(
+            policy=policy,
+            state=reply.outputs.state,
+            critic=None,
+            critic_state=None,
+            kl_coef=reply.outputs.kl_coef,
+            metrics=reply.metrics,
+        )
+    returns = await _advantages(run, head, batch, parts, threads=threads)
+    async with beside(at_once=not run.resources.shared_threads) as stages:
+        fitting = stages.start(update_critic, run, head, critic, batch, parts, returns)
+        updating = stages.start(update_policy, run, head, batch, parts, returns, threads=threads)
+    (reply, policy), (fitted, next_critic) = updating.result(), fitting.result()
+    return Updated(
+        policy=policy,
+        state=reply.outputs.state,
+        critic=next_critic,
+        critic_state=fitted.outputs.state,
+        kl_coef=reply.outputs.kl_coef,
+        metrics=_metrics(reply, fitted),
+    )
+
+
+async def update_policy(
+    run: RunContext,
+    head: Manifest,
+    batch: BatchKey,
+    parts: tuple[BatchPart, ...],
+    advantages: BlobRef | None,
+    *,
+    threads: int,
+) -> tuple[StageReply[LearnerOutputs], PolicyRef]:
+    """Ask the learner for version k+1, segment after segment. Raises ``ContractBroken`` if it made another."""
+    progress: BlobRef | None = None
+    for segment in range(MAX_SEGMENTS):
+        inputs = UpdateInputs(
+            parts=parts,
+            num_samples=run.config.rollout.n,
+            state=head.state,
+            temperature=run.config.rollout.temperature,
+            optim=optim_config(run.config, run.prepared.total_steps),
+            algorithm=algorithm_config(run.config),
+            advantages=advantages,
+            kl_coef=head.kl_coef or 0.0,
+            progress=progress,
+        )
+        reply = await run.client.call(
+            CallKey(**batch.model_dump(), stage=Stage.LEARNER, segment=segment),
+            LearnerInputs(operation=inputs),
+            LearnerOutputs,
+            policy=head.policy,
+            threads=threads,
+        )
+        if reply.status == "done":
+            return reply, _version(reply.outputs.policy, head.policy.version + 1)
+        progress = reply.outputs.progress
+    raise ContractBroken(f"learner asked to be continued {MAX_SEGMENTS} times: swap its image")
+
+
+async def _advantages(
+    run: RunContext, head: Manifest, batch: BatchKey, parts: tuple[BatchPart, ...], *, threads: int
+) -> BlobRef:
+    inputs = AdvantagesInputs(
+        parts=parts,
+        num_samples=run.config.rollout.n,
+        temperature=run.config.rollout.temperature,
+        algorithm=algorithm_config(run.config),
+        kl_coef=head.kl_coef or 0.0,
+    )
+    reply = await run.client.call(
+        CallKey(**batch.model_dump(), stage=Stage.LEARNER, operation="advantages"),
+        LearnerInputs(operation=inputs),
+        LearnerOutputs,
+        policy=head.policy,
+        threads=threads,
+    )
+    if reply.outputs.advantages is None:
+        raise ContractBroken("learner answered without advantages: swap its image")
+    return reply.outputs.advantages
+
+
+def _version(made: PolicyRef | None, expected: int) -> PolicyRef:
+    if made is None or made.version != expected:
+        version = "no version" if made is None else f"version {made.version}"
+        raise ContractBroken(f"learner made {version} of version {expected - 1}: swap its image")
+    return made
+
+
+def _metrics(reply: StageReply[LearnerOutputs], fitted: StageReply[CriticOutputs]) -> dict[str, float]:
+    """Both together; the learner's stand where both name one."""
+    return {**fitted.metrics, **reply.metrics}

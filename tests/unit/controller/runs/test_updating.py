@@ -1,0 +1,118 @@
+"""The end of a step: policy and critic, and what each is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.runs.errors import ContractBroken
+from controller.runs.initial import initial_head
+from controller.runs.rounds import sample_rounds
+from controller.runs.updating import Updated, update_models
+from shared.contracts.call import BatchKey
+from shared.contracts.learner import LearnerOutputs
+from shared.contracts.stage import Purpose, Stage
+from shared.service.handler import Outcome
+from tests.fakes.virtual import in_virtual_time
+from tests.fakes.world import RUN, World, make_world
+
+PPO = {"algorithm__adv_estimator": "gae"}
+
+
+async def updated(world: World) -> Updated:
+    run = await world.context()
+    head = await initial_head(run)
+    rounds = await sample_rounds(run, head)
+    batch = BatchKey(run=RUN, purpose=Purpose.TRAIN, step=0)
+    return await update_models(run, head, batch, rounds.parts, threads=2)
+
+
+def operations(world: World) -> list[tuple[str, str]]:
+    """Stage and operation of every call of the step, in the order of their arrival."""
+    return [(call.key.stage, call.key.operation) for call in world.stages.calls if call.key.purpose is Purpose.TRAIN]
+
+
+@in_virtual_time
+async def test_without_a_critic_the_update_is_one_call(tmp_path: Path) -> None:
+    world = await make_world(tmp_path)
+    result = await updated(world)
+    assert (result.policy.version, result.critic, result.critic_state) == (1, None, None)
+    assert [call.inputs.operation.kind for call in world.stages.seen(Stage.LEARNER)] == ["update"]
+    assert world.stages.seen(Stage.LEARNER)[0].inputs.operation.advantages is None
+    assert not world.stages.seen(Stage.CRITIC)
+
+
+@in_virtual_time
+async def test_with_a_critic_both_are_fitted_to_what_the_learner_says_first(tmp_path: Path) -> None:
+    world = await make_world(tmp_path, **PPO)
+    result = await updated(world)
+    assert result.critic is not None
+    assert (result.policy.version, result.critic.version) == (1, 1)
+    assert result.critic_state is not None
+    values, fitting = world.stages.seen(Stage.CRITIC)
+    advantages, updating = world.stages.seen(Stage.LEARNER)
+    [part] = advantages.inputs.operation.parts
+    assert part.values
+    assert fitting.inputs.operation.returns == updating.inputs.operation.advantages
+    assert fitting.policy == values.policy
+    assert (values.policy, advantages.policy) != (advantages.policy, values.policy)
+    assert updating.inputs.operation.parts == fitting.inputs.operation.parts == (part,)
+
+
+@in_virtual_time
+@pytest.mark.parametrize(("shared_threads", "at_once"), [(True, False), (False, True)])
+async def test_the_updates_run_beside_each_other_unless_they_share_their_cores(
+    tmp_path: Path, shared_threads: bool, at_once: bool
+) -> None:
+    world = await make_world(tmp_path, **PPO)
+    world.shared_threads = shared_threads
+    await updated(world)
+    _, fitting = world.stages.seen(Stage.CRITIC)
+    _, updating = world.stages.seen(Stage.LEARNER)
+    assert (abs(fitting.at - updating.at) < 0.5) is at_once
+
+
+@in_virtual_time
+async def test_a_cut_update_goes_on_from_its_progress(tmp_path: Path) -> None:
+    world = await make_world(tmp_path)
+    handle = world.stages.learner.handle
+
+    async def cut_twice(call: Any, context: Any) -> Outcome[LearnerOutputs]:
+        if call.key.purpose is Purpose.TRAIN and call.key.segment < 2:
+            progress = await context.blobs.put(RUN, 0, "progress", b"%d" % call.key.segment)
+            return Outcome(
+                outputs=LearnerOutputs(progress=progress),
+                status="continue",
+                policy_version=0,
+                weights_digest=call.policy.digest,
+            )
+        return await handle(call, context)
+
+    world.stages.learner.handle = cut_twice  # type: ignore[method-assign]
+    assert (await updated(world)).policy.version == 1
+    calls = world.stages.seen(Stage.LEARNER)
+    assert [call.key.segment for call in calls] == [0, 1, 2]
+    progress = [call.inputs.operation.progress for call in calls]
+    assert progress[0] is None
+    assert [await world.blobs.get(ref) for ref in progress[1:]] == [b"0", b"1"]
+
+
+@in_virtual_time
+@pytest.mark.parametrize("stage", [Stage.CRITIC, Stage.LEARNER])
+async def test_an_answer_without_what_was_asked_for_breaks_the_contract(tmp_path: Path, stage: Stage) -> None:
+    world = await make_world(tmp_path, **PPO)
+    fake: Any = world.stages.critic if stage is Stage.CRITIC else world.stages.learner
+
+    async def say_nothing(call: Any, context: Any) -> Outcome[Any]:
+        outcome: Outcome[Any] = await type(fake).handle(fake, call, context)
+        if call.key.purpose is Purpose.TRAIN:
+            return Outcome(
+                outputs=type(outcome.outputs)(),
+                policy_version=outcome.policy_version,
+                weights_digest=outcome.weights_digest,
+            )
+        return outcome
+
+    fake.handle = say_nothing
+    with pytest.raises(ContractBroken, match=stage.value):
+        await updated(world)
