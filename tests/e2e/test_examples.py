@@ -14,6 +14,7 @@ import yaml
 from controller.cli.local_paths import resolve_document
 from scripts.examples.gsm8k.make_data import INSTRUCTION
 from scripts.local_stack import REPOSITORY
+from shared.modeling.tokenizer import Tokenizer
 from tests.e2e.api import Json
 from tests.e2e.stack import Stack, running_stack
 from tests.e2e.weights import checkpoint_folder
@@ -64,6 +65,14 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     except NotMade as error:
         pytest.skip(f"{error}; or set {MODEL_SETTING} to a folder that make_model has made")
     return folder
+
+
+@pytest.mark.slow
+def test_smollm2_reads_digits_one_by_one_and_ends_at_its_own_token(smollm2: Path) -> None:
+    tokenizer = Tokenizer.load(smollm2)
+    tokens = [tokenizer.decode([id]) for id in tokenizer.encode("Steps:\n\n12 apples")]
+    assert tokens == ["Steps", ":", "\n\n", "1", "2", " apples"]
+    assert [tokenizer.decode([id], skip_special_tokens=False) for id in tokenizer.eos_token_ids] == ["<|im_end|>"]
 
 
 @pytest.mark.slow
