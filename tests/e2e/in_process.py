@@ -22,6 +22,7 @@ from controller.settings import REPOSITORY, ControllerSettings
 from shared.codec.completions import decode_completion
 from shared.contracts.call import BatchKey
 from shared.contracts.completion import Completion, SampleId
+from shared.service.ending import end_task
 from shared.store import keys
 from shared.store.base import RunRecord, Store, WorkStore
 from shared.store.blobs import BlobStore
@@ -138,8 +139,7 @@ class Parts:
         try:
             yield RunService(self.settings, store, self.blobs, platform, supervisor)
         finally:
-            driving.cancel()
-            await asyncio.wait({driving})
+            await end_task(driving)
 
 
 @contextlib.asynccontextmanager
