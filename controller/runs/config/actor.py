@@ -4,8 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from controller.runs.config.algorithm import Estimator
 from controller.runs.config.section import Section
-from shared.contracts.learner import LossAggregation, LrScheduler
+from shared.contracts.learner import LossAggregation, LossMode, LrScheduler
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -30,21 +31,43 @@ class ActorOptimConfig(Section):
     """AdamW's decoupled weight decay. Default 0.01, verl's and PyTorch's."""
 
 
+DEFAULT_DUAL_CLIP = 3.0
+
+
+class PolicyLossConfig(Section):
+    """Which policy loss."""
+
+    loss_mode: LossMode = "vanilla"
+    """vanilla: PPO's clipped ratio of each token. gspo: one ratio per completion, their geometric mean
+    (arXiv 2507.18071). cispo: the clipped ratio as a weight, every token learns (arXiv 2506.13585). Default vanilla, as
+    in PPO, GRPO and DAPO."""
+
+
 class ActorConfig(Section):
     """The loss and the update."""
 
     optim: ActorOptimConfig = ActorOptimConfig()
-    clip_ratio: float = Field(ge=0, default=0.2)
+    policy_loss: PolicyLossConfig = PolicyLossConfig()
+    clip_ratio: float = Field(ge=0, le=1, default=0.2)
     """Clip range of the probability ratio on both sides: [1 − ε, 1 + ε]. Default 0.2, PPO's."""
-    clip_ratio_low: float | None = Field(ge=0, default=None)
-    """Lower clip range alone. Default null: ``clip_ratio``."""
+    clip_ratio_low: float | None = Field(ge=0, le=1, default=None)
+    """Lower clip range alone; 1 is no lower bound. Default null: ``clip_ratio``."""
     clip_ratio_high: float | None = Field(ge=0, default=None)
     """Upper clip range alone; DAPO's clip-higher is 0.28. Default null: ``clip_ratio``."""
-    clip_ratio_c: float | None = Field(gt=1, default=3.0)
-    """Dual clip: upper bound of the ratio where the advantage is negative; null turns it off. Default 3, as in verl."""
+    clip_ratio_c: float | None = Field(gt=1, default=DEFAULT_DUAL_CLIP)
+    """Dual clip: upper bound of the ratio where the advantage is negative; null turns it off. Default 3, as in verl.
+    cispo has none."""
+    use_kl_loss: bool = False
+    """Whether the loss has a KL term against the reference. Default false."""
+    kl_loss_coef: float = Field(ge=0, default=0.001)
+    """Weight of the KL term. Default 0.001, verl's."""
+    kl_loss_type: Estimator = "low_var_kl"
+    """How the KL term is estimated: low_var_kl (k3; its gradient is that of KL(reference‖policy)), mse (k2; that of
+    KL(policy‖reference)) or kl (k1; no gradient in the mean, only noise). Default low_var_kl, as in GRPO and verl."""
     loss_agg_mode: LossAggregation = "token-mean"
     """How token losses become one number. Default token-mean: every token weighs the same, in a long completion or a
-    short one."""
+    short one. seq-mean-token-mean: every completion weighs the same (GRPO). seq-mean-token-sum: a completion weighs as
+    many times as it has tokens. seq-mean-token-sum-norm: the same over ``data.max_response_length`` (Dr.GRPO)."""
     entropy_coeff: float = 0.0
     """Weight of the entropy bonus. Default 0: none."""
     ppo_epochs: int = Field(ge=1, le=1000, default=1)

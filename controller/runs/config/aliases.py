@@ -26,13 +26,59 @@ def _same(value: object) -> object:
     return value
 
 
+def _nothing_else(value: object) -> Mapping[str, object]:
+    return {}
+
+
 def _loss_type(value: object) -> object:
-    modes = {"grpo": "seq-mean-token-mean", "dapo": "token-mean"}
+    # TRL's bnpo is a mean over the tokens of a micro-batch; here no micro-batch has a mean of its own.
+    modes = {
+        "grpo": "seq-mean-token-mean",
+        "dapo": "token-mean",
+        "bnpo": "token-mean",
+        "dr_grpo": "seq-mean-token-sum-norm",
+    }
     if isinstance(value, str) and value in modes:
         return modes[value]
+    if value == "cispo":
+        raise NoEquivalent("loss_type cispo is a policy loss here", "use preset: cispo, or actor.policy_loss.loss_mode")
     raise NoEquivalent(
         f"loss_type {shown(value)} has no exact equal here",
-        'use "dapo" (every token weighs the same) or "grpo" (every completion weighs the same)',
+        'use "dapo" (every token weighs the same), "grpo" (every completion weighs the same) or "dr_grpo"',
+    )
+
+
+def _weight(value: object) -> float:
+    try:
+        if value is True:
+            raise ValueError("not a weight")
+        return float(value)  # type: ignore[arg-type]  # what is no number is the error that is caught
+    except (TypeError, ValueError) as error:
+        raise NoEquivalent(f"beta {shown(value)} is no number", "give the KL coefficient, or 0 for none") from error
+
+
+def _has_weight(value: object) -> object:
+    return _weight(value) != 0.0
+
+
+def _kl_coefficient(value: object) -> Mapping[str, object]:
+    return {"actor.kl_loss_coef": value} if _weight(value) != 0.0 else {}
+
+
+def _loss_mode(value: object) -> object:
+    modes = {"token": "vanilla", "sequence": "gspo"}
+    if isinstance(value, str) and value in modes:
+        return modes[value]
+    raise NoEquivalent(f"importance_sampling_level {shown(value)} is not known", 'use "token" or "sequence"')
+
+
+def _correction(value: object) -> object:
+    levels = {"token_truncate": "token", "sequence_truncate": "sequence"}
+    if isinstance(value, str) and value in levels:
+        return levels[value]
+    raise NoEquivalent(
+        f"vllm_importance_sampling_mode {shown(value)} has no exact equal here: weights are capped, never dropped",
+        'use "token_truncate" or "sequence_truncate"',
     )
 
 
@@ -75,6 +121,8 @@ class Alias:
 
     key: str
     convert: Callable[[object], object] = _same
+    also: Callable[[object], Mapping[str, object]] = _nothing_else
+    """Values of further canonical keys, where one name says two things."""
 
 
 ALIASES: Mapping[str, Alias] = MappingProxyType(
@@ -97,6 +145,11 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "epsilon_high": Alias("actor.clip_ratio_high"),
         "delta": Alias("actor.clip_ratio_c"),
         "loss_type": Alias("actor.loss_agg_mode", _loss_type),
+        "beta": Alias("actor.use_kl_loss", _has_weight, also=_kl_coefficient),
+        "importance_sampling_level": Alias("actor.policy_loss.loss_mode", _loss_mode),
+        "mask_truncated_completions": Alias("algorithm.mask_truncated_completions"),
+        "vllm_importance_sampling_mode": Alias("algorithm.rollout_correction.rollout_is", _correction),
+        "vllm_importance_sampling_clip_max": Alias("algorithm.rollout_correction.rollout_is_threshold"),
         "entropy_coef": Alias("actor.entropy_coeff"),
         "scale_rewards": Alias("algorithm.norm_adv_by_std_in_grpo", _scale_rewards),
         # TRL: sampling
@@ -118,7 +171,14 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "seed": Alias("trainer.seed"),
         "run_name": Alias("trainer.experiment_name"),
         "output_dir": Alias("trainer.default_local_dir"),
+        # A section's first key, as the section's own value
+        "algorithm.filter_groups": Alias("algorithm.filter_groups.enable"),
         # verl: other places of the same key
+        **{
+            f"{place}.{name}": Alias(f"algorithm.overlong_buffer.{name}")
+            for place in ("reward_model.overlong_buffer", "reward.reward_kwargs.overlong_buffer_cfg")
+            for name in ("enable", "len", "penalty_factor")
+        },
         "actor.optim.clip_grad": Alias("actor.grad_clip"),
         "custom_reward_function.path": Alias("reward.custom_reward_function.path"),
         "custom_reward_function.name": Alias("reward.custom_reward_function.name"),

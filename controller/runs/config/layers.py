@@ -20,6 +20,8 @@ class Given:
 
     spelled: str
     value: Any
+    preset: str | None = None
+    """Where it is not the user who gave it."""
 
 
 def flatten(tree: Mapping[Any, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
@@ -41,27 +43,37 @@ def canonical(pairs: Iterator[tuple[str, Any]]) -> tuple[dict[str, Given], list[
     problems: list[ConfigProblem] = []
     for spelled, value in pairs:
         bare = without_prefix(spelled)
-        alias = ALIASES.get(bare)
-        key = alias.key if alias else bare
-        if key not in known_keys():
-            problems.extend(_not_a_key(spelled, bare, value))
-            continue
         try:
-            converted = alias.convert(value) if alias else value
+            meant = _meant(bare, value)
         except NoEquivalent as error:
             problems.append(ConfigProblem(field=spelled, reason=error.reason, suggestion=error.suggestion))
             continue
-        given = Given(spelled, converted)
-        earlier = values.setdefault(key, given)
-        if earlier is not given and earlier.value != converted:
-            problems.append(
-                ConfigProblem(
-                    field=spelled,
-                    reason=f"{earlier.spelled} is the same key with another value, {shown(earlier.value)}",
-                    suggestion=f"give {key} once",
+        if not meant:
+            problems.extend(_not_a_key(spelled, bare, value))
+        for key, converted in meant.items():
+            given = Given(spelled, converted)
+            earlier = values.setdefault(key, given)
+            if earlier is not given and earlier.value != converted:
+                problems.append(
+                    ConfigProblem(
+                        field=spelled,
+                        reason=f"{earlier.spelled} is the same key with another value, {shown(earlier.value)}",
+                        suggestion=f"give {key} once",
+                    )
                 )
-            )
     return values, problems
+
+
+def _meant(bare: str, value: object) -> Mapping[str, object]:
+    """The canonical keys that a name stands for, with their values; none for a name that is no key."""
+    alias = ALIASES.get(bare)
+    if alias is not None and not (value in (None, {}) and _is_section(bare)):
+        return {alias.key: alias.convert(value), **alias.also(value)}
+    return {bare: value} if bare in known_keys() else {}
+
+
+def _is_section(name: str) -> bool:
+    return any(key.startswith(f"{name}.") for key in known_keys())
 
 
 def _not_a_key(spelled: str, bare: str, value: object) -> Iterator[ConfigProblem]:

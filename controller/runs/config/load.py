@@ -8,22 +8,30 @@ from pydantic import ValidationError
 from controller.runs.config.keys import Key, known_keys, nested
 from controller.runs.config.layers import Given, canonical, flatten
 from controller.runs.config.overrides import parse_overrides
+from controller.runs.config.presets import PRESETS
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem, shown
 from controller.runs.config.rules import RULES
 from controller.runs.config.run_config import RunConfig
+
+PRESET = "preset"
+"""Names the keys that lie under a config's own. It is no key of the run: what it stands for is."""
 
 
 def load_config(document: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
     """Check a config document (nested sections, or dotted names) with ``a.b=c`` overrides on top of it.
 
-    verl's names are canonical; its ``actor_rollout_ref.`` prefix and TRL's flat names are accepted. Raises
-    ``ConfigInvalid`` with all problems at once; nothing is read from disk.
+    Under both lie the keys of the ``preset`` that either names, and under these the defaults. verl's names are
+    canonical; its ``actor_rollout_ref.`` prefix and TRL's flat names are accepted. Raises ``ConfigInvalid`` with all
+    problems at once; nothing is read from disk.
     """
     override_values, problems = parse_overrides(overrides)
-    given: dict[str, Given] = {}
-    for pairs in (flatten(document), iter(override_values.items())):
-        layer, layer_problems = canonical(pairs)
-        given |= layer
+    layers = [list(flatten(document)), list(override_values.items())]
+    preset, preset_problems = _preset([value for layer in layers for name, value in layer if name == PRESET])
+    problems += preset_problems
+    given = {key: Given(key, value, preset) for key, value in PRESETS.get(preset or "", {}).items()}
+    for layer in layers:
+        values_of_layer, layer_problems = canonical(pair for pair in layer if pair[0] != PRESET)
+        given |= values_of_layer
         problems += layer_problems
 
     values: dict[str, Any] = {}
@@ -43,11 +51,25 @@ def load_config(document: Mapping[str, Any], overrides: Sequence[str] = ()) -> R
         if all(name in values for name in rule.keys):
             broken = rule.check(*(values[name] for name in rule.keys))
             if broken is not None:
-                blamed = given[rule.keys[0]].spelled if rule.keys[0] in given else rule.keys[0]
-                problems.append(ConfigProblem(field=blamed, reason=broken.reason, suggestion=broken.suggestion))
+                blamed = given.get(rule.keys[0], Given(rule.keys[0], None))
+                hint = f"; it comes from preset {blamed.preset}" if blamed.preset else ""
+                problems.append(
+                    ConfigProblem(field=blamed.spelled, reason=broken.reason, suggestion=broken.suggestion + hint)
+                )
     if problems:
         raise ConfigInvalid(problems)
     return RunConfig.model_validate(nested(values))
+
+
+def _preset(named: Sequence[object]) -> tuple[str | None, list[ConfigProblem]]:
+    """The preset that holds, the last one that is named, and what is wrong with it."""
+    name = next((name for name in reversed(named) if name is not None), None)
+    if name is None or (isinstance(name, str) and name in PRESETS):
+        return name, []
+    problem = ConfigProblem(
+        field=PRESET, reason=f"{shown(name)} is not a preset", suggestion=f"use one of {', '.join(PRESETS)}"
+    )
+    return None, [problem]
 
 
 def resolved(config: RunConfig) -> dict[str, Any]:
@@ -58,6 +80,10 @@ def resolved(config: RunConfig) -> dict[str, Any]:
     tree = config.model_dump(mode="json")
     tree["actor"]["clip_ratio_low"], tree["actor"]["clip_ratio_high"] = config.actor.clip_range
     tree["actor"]["ppo_mini_batch_size"] = config.mini_batch_size
+    if config.algorithm.overlong_buffer.enable:
+        tree["algorithm"]["overlong_buffer"]["len"] = config.algorithm.overlong_buffer.tokens(
+            config.data.max_response_length
+        )
     tree["data"]["seed"] = config.data_seed
     return tree
 

@@ -17,11 +17,6 @@ class Refusal:
     unless: tuple[object, ...] = ()
 
 
-_NO_KL = Refusal(
-    reason="there is no KL term and no reference policy",
-    suggestion="set it to 0 or leave it out",
-    unless=(0, 0.0, False, None),
-)
 _PROMPTS_PER_STEP = Refusal(
     reason="it counts completions per device, and the number of replicas is not fixed here",
     suggestion="use data.train_batch_size (prompts per step) and actor.ppo_mini_batch_size (prompts per update)",
@@ -56,12 +51,40 @@ _REWARDS = Refusal(
 
 _KEYS: Mapping[str, Refusal] = MappingProxyType(
     {
-        # KL and reference
-        "beta": _NO_KL,
-        "actor.use_kl_loss": _NO_KL,
-        "actor.kl_loss_coef": _NO_KL,
-        "algorithm.use_kl_in_reward": _NO_KL,
-        "algorithm.kl_ctrl.kl_coef": _NO_KL,
+        # loss and advantages
+        "actor.loss_scale_factor": Refusal(
+            reason="seq-mean-token-sum-norm divides by data.max_response_length",
+            suggestion="leave it out",
+            unless=(None,),
+        ),
+        "algorithm.filter_groups.metric": Refusal(
+            reason="groups are compared by the rewards as they were scored, before shaping",
+            suggestion='set it to "acc" or "score", or leave it out',
+            unless=("acc", "score", None),
+        ),
+        "algorithm.rollout_correction.rollout_rs": Refusal(
+            reason="tokens are weighted, never rejected",
+            suggestion="leave it out and use algorithm.rollout_correction.rollout_is",
+            unless=(None,),
+        ),
+        "algorithm.rollout_correction.bypass_mode": Refusal(
+            reason="ratios compare with the learner's own logprobs",
+            suggestion="set it to false or leave it out",
+            unless=(False,),
+        ),
+        "vllm_importance_sampling_correction": Refusal(
+            reason="it does not say at which level",
+            suggestion="set it to false, or leave it out and set algorithm.rollout_correction.rollout_is",
+            unless=(False,),
+        ),
+        "use_bias_correction_kl": Refusal(
+            reason="the KL term has no importance weights",
+            suggestion="set it to false or leave it out",
+            unless=(False,),
+        ),
+        "top_entropy_quantile": Refusal(
+            reason="every sampled token is trained", suggestion="set it to 1 or leave it out", unless=(1, 1.0)
+        ),
         # batches by rows
         "per_device_train_batch_size": _PROMPTS_PER_STEP,
         "gradient_accumulation_steps": _PROMPTS_PER_STEP,
@@ -102,16 +125,6 @@ _KEYS: Mapping[str, Refusal] = MappingProxyType(
             suggestion="set it to 1 or leave it out",
             unless=(1,),
         ),
-        "importance_sampling_level": Refusal(
-            reason="probability ratios are per token",
-            suggestion='set it to "token" or leave it out',
-            unless=("token",),
-        ),
-        "mask_truncated_completions": Refusal(
-            reason="completions cut at data.max_response_length are trained like the others",
-            suggestion="set it to false or leave it out",
-            unless=(False,),
-        ),
         # data
         "data.truncation": Refusal(
             reason="a prompt is never truncated",
@@ -145,7 +158,10 @@ _SECTIONS: Mapping[str, Refusal] = MappingProxyType(
             reason="there is no critic: grpo compares the completions of a group instead",
             suggestion="leave the section out",
         ),
-        "ref": Refusal(reason=_NO_KL.reason, suggestion="leave the section out"),
+        "ref": Refusal(
+            reason="the reference is scored like any other model: by a function of its own",
+            suggestion="leave the section out",
+        ),
     }
 )
 

@@ -3,36 +3,9 @@
 A rule's first key is the one that is blamed. A rule is asked only when all its keys are valid by themselves.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
+from controller.runs.config.algorithm_rules import ALGORITHM_RULES
 from controller.runs.config.reward import RewardPartConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """Why the values do not go together, and what to do."""
-
-    reason: str
-    suggestion: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Keys, and a check of their values in that order."""
-
-    keys: tuple[str, ...]
-    check: Callable[..., Broken | None]
-
-
-def group_of_several(n: int, adv_estimator: str) -> Broken | None:
-    """GRPO's baseline is the mean of the group: the advantage of a lone completion is always 0."""
-    if adv_estimator == "grpo" and n < 2:
-        return Broken(
-            "grpo compares the completions of one prompt, and a group of 1 has nothing to compare",
-            "use at least 2; 8 is common",
-        )
-    return None
+from controller.runs.config.rule import Broken, Rule
 
 
 def training_samples(temperature: float) -> Broken | None:
@@ -218,7 +191,7 @@ def evaluation_samples(n: int, temperature: float) -> Broken | None:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(("rollout.n", "algorithm.adv_estimator"), group_of_several),
+    *ALGORITHM_RULES,
     Rule(("rollout.temperature",), training_samples),
     Rule(("actor.ppo_mini_batch_size", "data.train_batch_size"), whole_mini_batches),
     Rule(

@@ -2,9 +2,17 @@
 
 from collections.abc import Sequence
 
+from controller.runs.config.algorithm import RunAlgorithmConfig
 from controller.runs.config.rollout import RolloutConfig, ValidationSampling
 from controller.runs.config.run_config import RunConfig
-from shared.contracts.learner import AlgorithmConfig, OptimConfig
+from shared.contracts.learner import (
+    AlgorithmConfig,
+    KlLoss,
+    KlPenalty,
+    OptimConfig,
+    OverlongBuffer,
+    RolloutCorrection,
+)
 from shared.contracts.reward import RewardSpec
 from shared.contracts.rollout import MultiTurn, Sampling
 
@@ -27,15 +35,24 @@ def optim_config(config: RunConfig, total_steps: int) -> OptimConfig:
 
 def algorithm_config(config: RunConfig) -> AlgorithmConfig:
     """From rewards to a loss."""
-    actor = config.actor
+    actor, algorithm = config.actor, config.algorithm
     low, high = actor.clip_range
     return AlgorithmConfig(
-        adv_estimator=config.algorithm.adv_estimator,
-        norm_adv_by_std_in_grpo=config.algorithm.norm_adv_by_std_in_grpo,
-        filter_groups=config.algorithm.filter_groups,
+        adv_estimator=algorithm.adv_estimator,
+        norm_adv_by_std_in_grpo=algorithm.norm_adv_by_std_in_grpo,
+        gamma=algorithm.gamma,
+        lam=algorithm.lam,
+        kl_in_reward=_kl_penalty(algorithm),
+        overlong_buffer=_overlong_buffer(config),
+        max_completion_tokens=config.data.max_response_length,
+        mask_truncated_completions=algorithm.mask_truncated_completions,
+        filter_groups=algorithm.filter_groups.enable,
+        loss_mode=actor.policy_loss.loss_mode,
         clip_ratio_low=low,
         clip_ratio_high=high,
         clip_ratio_c=actor.clip_ratio_c,
+        kl_loss=KlLoss(estimator=actor.kl_loss_type, coef=actor.kl_loss_coef) if actor.use_kl_loss else None,
+        rollout_correction=_rollout_correction(algorithm),
         loss_agg_mode=actor.loss_agg_mode,
         entropy_coeff=actor.entropy_coeff,
         ppo_epochs=actor.ppo_epochs,
@@ -66,6 +83,36 @@ def multi_turn(config: RunConfig) -> MultiTurn | None:
 def reward_spec(config: RunConfig) -> RewardSpec:
     """What scores the completions."""
     return config.reward.to_wire()
+
+
+def _kl_penalty(algorithm: RunAlgorithmConfig) -> KlPenalty | None:
+    if not algorithm.use_kl_in_reward:
+        return None
+    control = algorithm.kl_ctrl
+    return KlPenalty(
+        estimator=algorithm.kl_penalty,
+        kl_coef=control.kl_coef,
+        controller=control.type,
+        horizon=control.horizon,
+        target_kl=control.target_kl,
+    )
+
+
+def _overlong_buffer(config: RunConfig) -> OverlongBuffer | None:
+    buffer = config.algorithm.overlong_buffer
+    if not buffer.enable:
+        return None
+    return OverlongBuffer(
+        len=config.algorithm.overlong_buffer.tokens(config.data.max_response_length),
+        penalty_factor=buffer.penalty_factor,
+    )
+
+
+def _rollout_correction(algorithm: RunAlgorithmConfig) -> RolloutCorrection | None:
+    correction = algorithm.rollout_correction
+    if correction.rollout_is is None:
+        return None
+    return RolloutCorrection(level=correction.rollout_is, threshold=correction.rollout_is_threshold)
 
 
 def _sampling(config: RunConfig, drawn: RolloutConfig | ValidationSampling, eos_ids: Sequence[int]) -> Sampling:

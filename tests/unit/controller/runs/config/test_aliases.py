@@ -39,6 +39,18 @@ def only_problem(document: dict[str, Any]) -> ConfigProblem:
         ("delta", None, "actor.clip_ratio_c", None),
         ("loss_type", "dapo", "actor.loss_agg_mode", "token-mean"),
         ("loss_type", "grpo", "actor.loss_agg_mode", "seq-mean-token-mean"),
+        ("loss_type", "bnpo", "actor.loss_agg_mode", "token-mean"),
+        ("loss_type", "dr_grpo", "actor.loss_agg_mode", "seq-mean-token-sum-norm"),
+        ("beta", 0.04, "actor.use_kl_loss", True),
+        ("beta", "4e-2", "actor.kl_loss_coef", 0.04),
+        ("beta", 0, "actor.use_kl_loss", False),
+        ("beta", 0.0, "actor.kl_loss_coef", 0.001),
+        ("importance_sampling_level", "sequence", "actor.policy_loss.loss_mode", "gspo"),
+        ("importance_sampling_level", "token", "actor.policy_loss.loss_mode", "vanilla"),
+        ("mask_truncated_completions", True, "algorithm.mask_truncated_completions", True),
+        ("vllm_importance_sampling_mode", "sequence_truncate", "algorithm.rollout_correction.rollout_is", "sequence"),
+        ("algorithm.filter_groups", True, "algorithm.filter_groups.enable", True),
+        ("reward_model.overlong_buffer.enable", True, "algorithm.overlong_buffer.enable", True),
         ("entropy_coef", 0.01, "actor.entropy_coeff", 0.01),
         ("scale_rewards", "group", "algorithm.norm_adv_by_std_in_grpo", True),
         ("scale_rewards", "none", "algorithm.norm_adv_by_std_in_grpo", False),
@@ -110,12 +122,25 @@ def test_a_key_given_twice_with_different_values_is_refused(document: dict[str, 
 
 
 @pytest.mark.parametrize("key", ["beta", "actor.use_kl_loss", "algorithm.use_kl_in_reward"])
-@pytest.mark.parametrize(("value", "accepted"), [(0, True), (0.0, True), (False, True), (0.04, False), (True, False)])
-def test_kl_is_refused_unless_it_is_off(key: str, value: object, accepted: bool) -> None:
-    if accepted:
-        assert load_config(MINIMAL | {key: value}) == load_config(MINIMAL)
-    else:
-        assert "no KL" in only_problem({key: value}).reason
+@pytest.mark.parametrize("value", [0, 0.0, False])
+def test_kl_that_is_off_is_what_there_is_anyway(key: str, value: object) -> None:
+    assert load_config(MINIMAL | {key: value}) == load_config(MINIMAL)
+
+
+@pytest.mark.parametrize("value", [None, True, "much", [1]])
+def test_a_beta_that_is_no_number_is_refused(value: object) -> None:
+    assert "no number" in only_problem({"beta": value}).reason
+
+
+def test_a_name_for_two_keys_agrees_with_both_or_is_refused() -> None:
+    assert load_config(MINIMAL | {"beta": 0.04, "actor.kl_loss_coef": 0.04}).actor.use_kl_loss
+    assert "another value, 0.04" in only_problem({"beta": 0.04, "actor.kl_loss_coef": 0.1}).reason
+    assert "another value, True" in only_problem({"beta": 0.04, "actor.use_kl_loss": False}).reason
+
+
+@pytest.mark.parametrize("written", [None, {}])
+def test_a_section_that_may_be_a_value_may_be_empty(written: object) -> None:
+    assert load_config(MINIMAL | {"algorithm": {"filter_groups": written}}) == load_config(MINIMAL)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +153,17 @@ def test_kl_is_refused_unless_it_is_off(key: str, value: object, accepted: bool)
         ("actor_rollout_ref.rollout.tensor_model_parallel_size", 2, "manifest"),
         ("warmup_ratio", 0.1, "actor.optim.lr_warmup_steps"),
         ("adam_beta2", 0.95, "actor.optim.betas"),
-        ("loss_type", "dr_grpo", "dapo"),
-        ("loss_type", "bnpo", "dapo"),
+        ("loss_type", "sapo", "dapo"),
+        ("loss_type", "cispo", "preset: cispo"),
         ("scale_rewards", "batch", "group"),
-        ("importance_sampling_level", "sequence", "token"),
-        ("mask_truncated_completions", True, "false"),
+        ("importance_sampling_level", "sentence", "token"),
+        ("vllm_importance_sampling_mode", "sequence_mask", "token_truncate"),
+        ("vllm_importance_sampling_correction", True, "rollout_is"),
+        ("algorithm.rollout_correction.rollout_rs", "token_k1", "rollout_is"),
+        ("algorithm.filter_groups.metric", "seq_final_reward", "score"),
+        ("actor_rollout_ref.actor.loss_scale_factor", 512, "leave it out"),
+        ("use_bias_correction_kl", True, "false"),
+        ("top_entropy_quantile", 0.2, "1"),
         ("data.truncation", "left", "error"),
         ("actor_rollout_ref.rollout.val_kwargs.do_sample", True, "rollout.val_kwargs.temperature"),
         ("critic.optim.lr", 1e-5, "leave the section out"),
@@ -154,6 +185,8 @@ def test_what_has_no_equal_is_refused_with_what_to_use(key: str, value: object, 
         ("data.truncation", "error"),
         ("importance_sampling_level", "token"),
         ("mask_truncated_completions", False),
+        ("algorithm.filter_groups.metric", "acc"),
+        ("algorithm.rollout_correction.bypass_mode", False),
     ],
 )
 def test_saying_what_happens_anyway_is_accepted(key: str, value: object) -> None:

@@ -85,7 +85,8 @@ def test_all_problems_are_listed_at_once() -> None:
         "model": {"path": 3},
         "rollout": {"n": 1, "temperature": 0, "topp": 0.9},
         "actor": {"grad_clip": "much", "ppo_mini_batch_size": 5},
-        "beta": 0.1,
+        "beta": "much",
+        "preset": "best",
     }
     fields = [problem.field for problem in problems_of(document, "nonsense", "trainer.seed=-1")]
     assert sorted(fields) == sorted(
@@ -93,6 +94,7 @@ def test_all_problems_are_listed_at_once() -> None:
             "nonsense",
             "rollout.topp",
             "beta",
+            "preset",
             "model.path",
             "data.train_files",
             "actor.grad_clip",
@@ -123,7 +125,14 @@ def test_a_rule_is_not_asked_about_a_value_that_is_already_refused() -> None:
         ("actor.optim.betas", [0.9, 1.0]),
         ("actor.optim.lr_scheduler_type", "polynomial"),
         ("actor.loss_agg_mode", "mean"),
-        ("algorithm.adv_estimator", "gae"),
+        ("algorithm.adv_estimator", "remax"),
+        ("algorithm.gamma", 1.1),
+        ("algorithm.kl_penalty", "abs"),
+        ("actor.kl_loss_type", "k4"),
+        ("actor.policy_loss.loss_mode", "gpg"),
+        ("actor.clip_ratio_low", 1.5),
+        ("algorithm.rollout_correction.rollout_is", "turn"),
+        ("algorithm.overlong_buffer.len", 0),
         ("data.train_files", []),
         ("data.train_files", [""]),
         ("data.shuffle", "perhaps"),
@@ -191,6 +200,17 @@ def test_every_key_reaches_the_config() -> None:
         "actor.loss_agg_mode": "seq-mean-token-mean",
         "actor.ppo_mini_batch_size": 16,
         "actor.clip_ratio_c": 5.0,
+        "actor.clip_ratio_low": 0.9,
+        "actor.clip_ratio_high": 0.9,
+        "actor.clip_ratio": 0.9,
+        "actor.policy_loss.loss_mode": "gspo",
+        "actor.kl_loss_type": "mse",
+        "algorithm.adv_estimator": "rloo",
+        "algorithm.gamma": 0.9,
+        "algorithm.lam": 0.9,
+        "algorithm.kl_penalty": "mse",
+        "algorithm.kl_ctrl.type": "adaptive",
+        "algorithm.rollout_correction.rollout_is": "sequence",
         "rollout.top_p": 0.5,
         "rollout.val_kwargs.top_p": 0.5,
         "rollout.stop": ["###", "Q:"],
@@ -221,6 +241,19 @@ def test_every_key_reaches_the_config() -> None:
             "rollout.multi_turn.enable": True,
             "rollout.multi_turn.tool": "calculator",
         },
+        "algorithm.gamma": {"algorithm.adv_estimator": "gae"},
+        "algorithm.lam": {"algorithm.adv_estimator": "gae"},
+        "algorithm.kl_penalty": {"algorithm.use_kl_in_reward": True},
+        "algorithm.kl_ctrl.kl_coef": {"algorithm.use_kl_in_reward": True},
+        "algorithm.kl_ctrl.type": {"algorithm.use_kl_in_reward": True},
+        "algorithm.kl_ctrl.horizon": {"algorithm.use_kl_in_reward": True, "algorithm.kl_ctrl.type": "adaptive"},
+        "algorithm.kl_ctrl.target_kl": {"algorithm.use_kl_in_reward": True, "algorithm.kl_ctrl.type": "adaptive"},
+        "actor.kl_loss_coef": {"actor.use_kl_loss": True},
+        "actor.kl_loss_type": {"actor.use_kl_loss": True},
+        "algorithm.filter_groups.max_num_gen_batches": {"algorithm.filter_groups.enable": True},
+        "algorithm.overlong_buffer.len": {"algorithm.overlong_buffer.enable": True},
+        "algorithm.overlong_buffer.penalty_factor": {"algorithm.overlong_buffer.enable": True},
+        "algorithm.rollout_correction.rollout_is_threshold": {"algorithm.rollout_correction.rollout_is": "token"},
         "trainer.test_freq": {"data.val_files": "held-out"},
         "trainer.keep_best": {"data.val_files": "held-out"},
         "trainer.best_metric": {"trainer.keep_best": 1},
@@ -233,8 +266,6 @@ def test_every_key_reaches_the_config() -> None:
     }
     plain = flat(load_config(MINIMAL))
     for name, key in known_keys().items():
-        if name == "algorithm.adv_estimator":  # has one value
-            continue
         if name in other:
             value = other[name]
         elif key.accepts_bool:

@@ -12,7 +12,14 @@ from controller.runs.config.to_wire import (
     reward_spec,
     train_sampling,
 )
-from shared.contracts.learner import AlgorithmConfig, OptimConfig
+from shared.contracts.learner import (
+    AlgorithmConfig,
+    KlLoss,
+    KlPenalty,
+    OptimConfig,
+    OverlongBuffer,
+    RolloutCorrection,
+)
 from shared.contracts.reward import FunctionReward, RuleReward
 from shared.contracts.rollout import MultiTurn, Sampling
 
@@ -39,27 +46,68 @@ def test_optimizer() -> None:
 
 def test_algorithm() -> None:
     actor = {
+        "policy_loss": {"loss_mode": "gspo"},
         "clip_ratio": 0.1,
         "clip_ratio_high": 0.28,
         "clip_ratio_c": None,
+        "use_kl_loss": True,
+        "kl_loss_coef": 0.02,
+        "kl_loss_type": "k2",
         "loss_agg_mode": "seq-mean-token-sum",
         "entropy_coeff": 0.01,
         "ppo_epochs": 2,
         "ppo_mini_batch_size": 16,
         "ppo_max_token_len_per_gpu": 2048,
     }
-    assert algorithm_config(config_of(actor=actor, algorithm={"norm_adv_by_std_in_grpo": False})) == AlgorithmConfig(
-        adv_estimator="grpo",
-        norm_adv_by_std_in_grpo=False,
+    algorithm = {
+        "adv_estimator": "gae",
+        "gamma": 0.99,
+        "lam": 0.95,
+        "use_kl_in_reward": True,
+        "kl_penalty": "low_var_kl",
+        "kl_ctrl": {"type": "adaptive", "kl_coef": 0.05, "horizon": 5000, "target_kl": 0.2},
+        "overlong_buffer": {"enable": True, "len": 40, "penalty_factor": 0.5},
+        "mask_truncated_completions": True,
+        "filter_groups": {"enable": True, "max_num_gen_batches": 3},
+        "rollout_correction": {"rollout_is": "sequence", "rollout_is_threshold": 5.0},
+    }
+    config = config_of(actor=actor, algorithm=algorithm, max_completion_length=200)
+    assert algorithm_config(config) == AlgorithmConfig(
+        adv_estimator="gae",
+        gamma=0.99,
+        lam=0.95,
+        kl_in_reward=KlPenalty(
+            estimator="low_var_kl", kl_coef=0.05, controller="adaptive", horizon=5000, target_kl=0.2
+        ),
+        overlong_buffer=OverlongBuffer(len=40, penalty_factor=0.5),
+        max_completion_tokens=200,
+        mask_truncated_completions=True,
+        filter_groups=True,
+        loss_mode="gspo",
         clip_ratio_low=0.1,
         clip_ratio_high=0.28,
         clip_ratio_c=None,
+        kl_loss=KlLoss(estimator="mse", coef=0.02),
+        rollout_correction=RolloutCorrection(level="sequence", threshold=5.0),
         loss_agg_mode="seq-mean-token-sum",
         entropy_coeff=0.01,
         ppo_epochs=2,
         ppo_mini_batch_size=16,
         max_token_len=2048,
     )
+    assert not algorithm_config(config_of(scale_rewards="none")).norm_adv_by_std_in_grpo
+
+
+def test_what_is_not_asked_for_is_not_on_the_wire() -> None:
+    plain = algorithm_config(config_of())
+    assert plain == AlgorithmConfig(clip_ratio_c=3.0, ppo_mini_batch_size=32, max_completion_tokens=512)
+
+
+def test_a_null_buffer_is_a_fifth_of_the_longest_completion() -> None:
+    buffer = {"algorithm.overlong_buffer.enable": True}
+    for longest, length in ((200, 40), (3, 1)):
+        wire = algorithm_config(config_of(**buffer, max_completion_length=longest))
+        assert wire.overlong_buffer == OverlongBuffer(len=length)
 
 
 def test_a_null_mini_batch_is_the_whole_batch() -> None:

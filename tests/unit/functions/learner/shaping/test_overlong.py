@@ -6,7 +6,9 @@ from shared.training.errors import InvalidTrainingConfig
 from tests.unit.functions.learner.builders import make_row
 
 
-@pytest.mark.parametrize(("length", "penalty"), [(1, 0.0), (6, 0.0), (7, 0.5), (8, 1.0), (9, 1.5), (10, 2.0)])
+@pytest.mark.parametrize(
+    ("length", "penalty"), [(1, 0.0), (6, 0.0), (7, 0.5), (8, 1.0), (9, 1.5), (10, 2.0), (30, 2.0)]
+)
 def test_the_penalty_rises_over_the_buffer(length: int, penalty: float) -> None:
     config = CreditConfig(overlong_len=4, overlong_penalty_factor=2.0, max_completion_tokens=10)
 
