@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from controller.platforms.base import FunctionState, ReplicaLife, RevisionState
 from controller.platforms.local.manifest import FunctionManifest
+from controller.platforms.local.place import Place
 from controller.platforms.local.replica import ReplicaState
 from controller.platforms.local.replica_set import Template
-from controller.platforms.local.revision import Place, Revision
+from controller.platforms.local.revision import Revision
 from controller.platforms.local.revision_garbage import outdated
 from controller.platforms.local.traffic import Share, check_revisions, choose, percentages, resolve, tagged
 from shared.contracts.ids import InstanceId
@@ -35,7 +36,7 @@ class Function:
         *,
         on_ended: Callable[[ReplicaLife], None],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = place.loop
         self._place = place
         self._on_ended = on_ended
         self._revisions: dict[str, Revision] = {}

@@ -13,7 +13,8 @@ from controller.platforms.base import FunctionUnknown, ReplicaLife
 from controller.platforms.local.function import Function
 from controller.platforms.local.manifest import FunctionManifest
 from controller.platforms.local.manifest_section import ManifestRefused
-from controller.platforms.local.revision import Place, Revision
+from controller.platforms.local.place import Place
+from controller.platforms.local.revision import Revision
 from controller.platforms.local.routing import find_route
 from controller.platforms.local.scaling_annotations import PREFIX, AnnotationRefused
 from controller.platforms.local.traffic import TrafficRefused, check_revisions
@@ -127,7 +128,7 @@ class FunctionSet:
     def _replica_ended(self, life: ReplicaLife) -> None:
         self._ended.append(life)
         # What it had reserved may let another function's replica start.
-        asyncio.get_running_loop().call_soon(self._reconcile)
+        self._place.loop.call_soon(self._reconcile)
 
     def _reconcile(self) -> None:
         if not self._stopped:

@@ -19,10 +19,10 @@ from controller.platforms.local.manifest import FunctionManifest
 from controller.platforms.local.manifest_folder import read_manifests
 from controller.platforms.local.manifest_parser import ENVIRONMENT_ANNOTATION
 from controller.platforms.local.manifest_section import ManifestRefused
+from controller.platforms.local.place import Place
 from controller.platforms.local.proxy import Proxy, Route
 from controller.platforms.local.python_environments import PythonEnvironments
 from controller.platforms.local.replica_environment import THREAD_DEFAULTS, function_environment
-from controller.platforms.local.revision import Place
 from controller.platforms.local.routing import PATH_PREFIX
 from controller.platforms.local.settings import LocalSettings
 from shared.contracts.ids import InstanceId
@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 class LocalPlatform:
     """Runs each function as processes on this machine, with Knative's semantics.
 
-    ``start`` before use, ``stop`` after it (or ``async with``): no process outlives it, nor the controller's death.
+    Made where its loop runs. ``start`` before use, ``stop`` after it (or ``async with``): no process outlives it, nor
+    the controller's death.
     """
 
     def __init__(

@@ -5,35 +5,19 @@ import logging
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
 from controller.platforms.base import ReplicaLife
 from controller.platforms.local.crash_backoff import CrashBackoff
 from controller.platforms.local.manifest import FunctionManifest
-from controller.platforms.local.replica import Clock, Departure, Replica, ReplicaState
+from controller.platforms.local.place import Place
+from controller.platforms.local.replica import Departure, Replica, ReplicaState
 from controller.platforms.local.victims import FINISHED_COST, choose_victims
 from shared.contracts.ids import InstanceId
 
 logger = logging.getLogger(__name__)
 
 _ACTIVE = (ReplicaState.PENDING, ReplicaState.STARTED, ReplicaState.READY)
-
-
-class Starter(Protocol):
-    """Where replicas run: processes on this machine, or something that behaves like them."""
-
-    def try_start(self, replica: Replica, env: Mapping[str, str]) -> str | None:
-        """Start a pending replica. None, or why it has to stay pending."""
-        ...
-
-    def ended(self, replica: Replica) -> None:
-        """Give back what an ended replica had."""
-        ...
-
-    def log_path(self, instance: InstanceId) -> Path:
-        """File of a replica's output."""
-        ...
 
 
 class ReplicaSetOwner(Protocol):
@@ -62,17 +46,14 @@ class Template:
 
 
 class ReplicaSet:
-    """Owns the replicas. Durations are counted on the loop's clock, lives on the given one."""
+    """Owns the replicas."""
 
-    def __init__(
-        self, template: Template, owner: ReplicaSetOwner, starter: Starter, clock: Clock, *, drain_quiet_s: float
-    ) -> None:
+    def __init__(self, template: Template, owner: ReplicaSetOwner, place: Place) -> None:
         self._template = template
         self._owner = owner
-        self._starter = starter
-        self._clock = clock
-        self._drain_quiet_s = drain_quiet_s
-        self._loop = asyncio.get_running_loop()
+        self._place = place
+        self._starter = place.starter
+        self._loop = place.loop
         self._replicas: dict[InstanceId, Replica] = {}
         self._num_wanted = 0
         self._backoff = CrashBackoff()
@@ -116,7 +97,7 @@ class ReplicaSet:
         for _ in range(len(active), self._num_wanted):
             instance = InstanceId(f"{self._template.revision}-{secrets.token_hex(4)}")
             manifest, revision = self._template.manifest, self._template.revision
-            self._replicas[instance] = Replica(instance, manifest, revision, self, self._clock)
+            self._replicas[instance] = Replica(instance, manifest, revision, self, self._place.clock)
         victims = choose_victims([replica.candidate for replica in active], len(active) - self._num_wanted)
         for instance in victims:
             self._let_go(self._replicas[instance])
@@ -186,6 +167,6 @@ class ReplicaSet:
                 reason="scaled down",
                 kill_at=now + replica.manifest.timeout_s,
                 finish_requests=True,
-                quiet_until=now + self._drain_quiet_s,
+                quiet_until=now + self._place.drain_quiet_s,
             )
         )

@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from random import Random
 
 from controller.platforms.base import ReplicaLife
 from controller.platforms.local.activator import Activator
@@ -13,26 +11,12 @@ from controller.platforms.local.http_stream import BrokenStream, HttpStream
 from controller.platforms.local.load_balancing import least_requests
 from controller.platforms.local.load_meter import LoadMeter
 from controller.platforms.local.manifest import FunctionManifest
-from controller.platforms.local.pacing import Pacing
+from controller.platforms.local.place import Place
 from controller.platforms.local.pod_autoscaler import Surroundings, at_rest, first_scale, rescale
-from controller.platforms.local.replica import Clock, Replica
+from controller.platforms.local.replica import Replica
 from controller.platforms.local.replica_queue import ReplicaLost
-from controller.platforms.local.replica_set import ReplicaSet, Starter, Template
+from controller.platforms.local.replica_set import ReplicaSet, Template
 from controller.platforms.local.scaling_annotations import edit_scaling
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where revisions run: what all of them have in common."""
-
-    starter: Starter
-    clock: Clock
-    queue_limit: int
-    """Requests that may wait for one revision; more get 503."""
-    drain_quiet_s: float = 0.0
-    """How long a draining replica is left alone before SIGTERM."""
-    pacing: Pacing = field(default_factory=Pacing)
-    random: Random = field(default_factory=Random)
 
 
 class Revision:
@@ -49,7 +33,7 @@ class Revision:
         on_ready: Callable[[], None],
         on_ended: Callable[[ReplicaLife], None],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = place.loop
         now = self._loop.time()
         self._template = template
         self._place = place
@@ -64,7 +48,7 @@ class Revision:
             queue_limit=place.queue_limit,
             random=place.random,
         )
-        self.replicas = ReplicaSet(template, self, place.starter, place.clock, drain_quiet_s=place.drain_quiet_s)
+        self.replicas = ReplicaSet(template, self, place)
         self._meter = LoadMeter(self.scaling, now)
         self._decision = started(self.scaling, now=now, num_ready=0)
         if self.scaling.initial_scale == 0:

@@ -10,7 +10,8 @@ from controller.platforms.base import ReplicaLife
 from controller.platforms.local.cluster_defaults import KNATIVE
 from controller.platforms.local.function_set import FunctionSet
 from controller.platforms.local.manifest import FunctionManifest
-from controller.platforms.local.revision import Place, Revision
+from controller.platforms.local.place import Place
+from controller.platforms.local.revision import Revision
 from controller.platforms.local.scaling_annotations import PREFIX, parse_scaling
 from controller.platforms.simulated.clock import EPOCH, virtual_now
 from shared.contracts.stage import Stage

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from controller.platforms.local.capacity import Machine
 from controller.platforms.local.manifest import FunctionManifest, Resources
+from controller.platforms.local.place import Place
 from controller.platforms.local.replica import Replica
 from controller.platforms.local.replica_set import ReplicaSet, Template
 from controller.platforms.simulated.clock import virtual_now
@@ -35,7 +36,8 @@ class FakeOwner:
 
 def replica_set(pods: PacedPods, owner: FakeOwner | None = None, *, drain_quiet_s: float = 5.0) -> ReplicaSet:
     template = Template(revision="rollout-00001", manifest=MANIFEST, env={})
-    return ReplicaSet(template, owner or FakeOwner(), pods, virtual_now, drain_quiet_s=drain_quiet_s)
+    place = Place(starter=pods, clock=virtual_now, queue_limit=100, drain_quiet_s=drain_quiet_s)
+    return ReplicaSet(template, owner or FakeOwner(), place)
 
 
 @in_virtual_time
