@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller.platforms.local.http_message import request_bytes
+import h11
+
 from controller.platforms.local.http_stream import HttpStream
 
 _MAX_IDLE_S = 1.0
@@ -40,14 +41,14 @@ class HttpOrigin:
             if stream.is_open and stream.is_silent:
                 return stream
             stream.abort()
-        _, stream = await loop.create_connection(HttpStream, self._host, self._port)
+        _, stream = await loop.create_connection(lambda: HttpStream(h11.CLIENT), self._host, self._port)
         return stream
 
     def give_back(self, stream: HttpStream) -> None:
         """Keep a connection whose message is complete; cut any other, which tells the other side to stop."""
         now = asyncio.get_running_loop().time()
         self._close_idle(now - _MAX_IDLE_S)
-        if stream.is_at_rest:
+        if stream.next_message():
             self._idle.append((now, stream))
         else:
             stream.abort()
@@ -55,23 +56,21 @@ class HttpOrigin:
     async def fetch(self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b"") -> HttpAnswer:
         """One exchange with whole bodies. ``headers`` has the host.
 
-        Raises ``OSError`` where nobody listens, ``BrokenStream`` where the answer is not complete and ``ValueError``
-        where a line break in what is sent would make another request of it.
+        Raises ``OSError`` where nobody listens, ``BrokenStream`` where the answer is not complete and
+        ``h11.LocalProtocolError`` where a header or the target has a line break or the like in it.
         """
         fields = {**headers, **({"content-length": str(len(body))} if body else {})}
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields.items()]
-        head = request_bytes(method.encode(), target.encode(), encoded)
-        if head.count(b"\n") != len(fields) + 2:
-            raise ValueError("a header or the target has a line break in it")
+        request = h11.Request(method=method, target=target, headers=encoded)
         stream = await self.connect()
         try:
-            stream.write(head + body, last=True)
-            response = await stream.receive_response(method.encode())
+            stream.send(request, h11.Data(data=body), h11.EndOfMessage())
+            response = await stream.receive_response()
             content = await stream.receive_rest()
         finally:
             self.give_back(stream)
         names = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
-        return HttpAnswer(status=response.status, headers=names, body=content)
+        return HttpAnswer(status=response.status_code, headers=names, body=content)
 
     def close(self) -> None:
         """Close the connections at rest."""

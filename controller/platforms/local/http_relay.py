@@ -1,34 +1,37 @@
 """Passes a message from one connection to another, each piece as soon as it comes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from controller.platforms.local.http_body import End, encode
+import h11
+
 from controller.platforms.local.http_stream import HttpStream
+from controller.platforms.local.proxy_headers import passed_trailers
 
 
-def pass_received(source: HttpStream, sink: HttpStream, head: bytes, *, chunked: bool) -> bool:
+def pass_received(source: HttpStream, sink: HttpStream, head: h11.Request | h11.Response) -> bool:
     """Pass on a head and what has come in of its body. True where that is the whole message.
 
     Raises ``BrokenStream``.
     """
-    pieces = source.received()
-    whole = bool(pieces) and isinstance(pieces[-1], End)
-    sink.write(b"".join([head, *(encode(piece, chunked=chunked) for piece in pieces)]), last=whole)
-    return whole
+    sink.send(head, *_as_sent(source.received(), sink))
+    return not source.has_unread_body
 
 
-async def pass_rest(
-    source: HttpStream, sink: HttpStream, *, chunked: bool, moved: Callable[[], None] | None = None
-) -> None:
+async def pass_rest(source: HttpStream, sink: HttpStream, *, moved: Callable[[], None] | None = None) -> None:
     """Pass on what is still to come; waits while the sink is slow. ``moved`` is called after each piece.
 
     Raises ``BrokenStream`` with the side that broke off.
     """
-    whole = False
-    while not whole:
+    while source.has_unread_body:
         await sink.drain()
-        pieces = await source.receive()
-        whole = isinstance(pieces[-1], End)
-        sink.write(b"".join([encode(piece, chunked=chunked) for piece in pieces]), last=whole)
+        sink.send(*_as_sent(await source.receive(), sink))
         if moved is not None:
             moved()
+
+
+def _as_sent(pieces: list[h11.Event], sink: HttpStream) -> Iterable[h11.Event]:
+    for piece in pieces:
+        if isinstance(piece, h11.EndOfMessage) and piece.headers:
+            yield h11.EndOfMessage(headers=passed_trailers(piece.headers) if sink.takes_trailers else [])
+        else:
+            yield piece

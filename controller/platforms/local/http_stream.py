@@ -1,28 +1,15 @@
-"""One connection that carries HTTP/1.1 messages, for both sides of the proxy. Bodies are never gathered."""
+"""One connection that carries HTTP/1.1 messages, for both sides of the proxy. Bodies are never gathered.
+
+h11 reads and writes the messages; its events are the pieces that pass from one connection to another.
+"""
 
 import asyncio
+from collections import deque
 from typing import cast
 
-from controller.platforms.local.http_body import (
-    MAX_HEAD_BYTES,
-    Body,
-    End,
-    Piece,
-    SizedBody,
-    body_of_request,
-    body_of_response,
-)
-from controller.platforms.local.http_message import (
-    HEAD_END,
-    MessageRefused,
-    RequestHead,
-    ResponseHead,
-    keeps_alive,
-    listed,
-    parse_request,
-    parse_response,
-    refuse_garbage,
-)
+import h11
+
+from controller.platforms.local.http_refusal import MAX_HEAD_BYTES, refusal
 
 _MAX_UNREAD_BYTES = 131072
 """With more than this not yet taken the other side has to wait."""
@@ -33,18 +20,16 @@ _CLOSE_S = 30.0
 class HttpStream(asyncio.Protocol):
     """Messages of a connection in turn, each read piece by piece."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: type[h11.CLIENT] | type[h11.SERVER]) -> None:
+        """``role``: which of the two this side is."""
         self.peer = ""
         """The other side's address."""
-        self.has_answered = False
-        """Whether anything has been written since the last request came."""
-        self._buffer = bytearray()
-        self._body: Body | None = None
-        self.keeps_alive = True
-        """Whether the other side will send more messages."""
-        self._sent_whole = True
-        self._num_unanswered = 0
-        """Messages sent minus messages received, whichever of the two are the answers."""
+        self.request: h11.Request | None = None
+        """The request that is being received or answered."""
+        self._http = h11.Connection(role, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._arrived: deque[bytes] = deque()
+        """What h11 has not been given yet; nothing (``b""``) stands for the end of the connection."""
+        self._num_arrived_bytes = 0
         self._asks_to_continue = False
         self._ended = False
         self._paused = False
@@ -58,76 +43,70 @@ class HttpStream(asyncio.Protocol):
         return not self._ended and not self._transport.is_closing()
 
     @property
-    def is_at_rest(self) -> bool:
-        """Whether both messages are complete and the connection can carry others."""
-        complete = self._body is None and self._sent_whole and not self._num_unanswered
-        return complete and self.keeps_alive and self.is_open
-
-    @property
     def is_silent(self) -> bool:
         """Whether nothing has come in that nobody has taken."""
-        return not self._buffer
-
-    async def receive_request(self) -> RequestHead | None:
-        """The head of the next request, None where the connection ended before. Raises ``BrokenStream``."""
-        head = await self._receive_head()
-        if head is None:
-            return None
-        try:
-            request = parse_request(head)
-            self._body = body_of_request(request)
-        except MessageRefused as refused:
-            raise BrokenStream(self, str(refused), status=refused.status) from refused
-        self.has_answered = False
-        self.keeps_alive = keeps_alive(request)
-        self._asks_to_continue = request.minor_version > 0 and b"100-continue" in listed(request.headers, b"expect")
-        return request
-
-    async def receive_response(self, method: bytes) -> ResponseHead:
-        """The head of the answer to a request, past any informational ones. Raises ``BrokenStream``."""
-        while True:
-            head = await self._receive_head()
-            if head is None:
-                raise BrokenStream(self, "the connection ended before an answer")
-            try:
-                response = parse_response(head)
-                if response.status == 101:
-                    raise MessageRefused("it switched to a protocol that nobody asked for")
-                if response.status >= 200:
-                    self._body = body_of_response(response, method)
-                    self.keeps_alive = keeps_alive(response)
-                    return response
-            except MessageRefused as refused:
-                raise BrokenStream(self, str(refused)) from refused
+        return not self._arrived and not self._http.trailing_data[0]
 
     @property
-    def body_has_known_size(self) -> bool:
-        """Whether the head said how many bytes follow; asked before the body is read."""
-        return isinstance(self._body, SizedBody)
+    def has_answered(self) -> bool:
+        """Whether the answer to the request has begun."""
+        return self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
 
-    def received(self) -> list[Piece]:
+    @property
+    def has_unread_body(self) -> bool:
+        """Whether the end of the message has not been taken."""
+        return self._http.their_state is h11.SEND_BODY
+
+    @property
+    def waits_to_continue(self) -> bool:
+        """Whether the body will only come when it is asked for, which it has not been."""
+        return self._asks_to_continue and self.has_unread_body and self.is_silent
+
+    @property
+    def takes_trailers(self) -> bool:
+        """Whether what is sent can end with trailers."""
+        return self._http.their_http_version != b"1.0"
+
+    def next_message(self) -> bool:
+        """Make ready for another message; False where the connection cannot carry one."""
+        states = {self._http.our_state, self._http.their_state}
+        if states == {h11.DONE}:
+            self._http.start_next_cycle()
+        return self.is_open and states in ({h11.DONE}, {h11.IDLE})
+
+    async def receive_request(self) -> h11.Request | None:
+        """The head of the next request, None where the connection ended before. Raises ``BrokenStream``."""
+        self.request = None
+        head = await self._receive_piece()
+        if not isinstance(head, h11.Request):
+            return None
+        self.request = head
+        self._asks_to_continue = self._http.they_are_waiting_for_100_continue
+        self._refuse(head)
+        return head
+
+    async def receive_response(self) -> h11.Response:
+        """The head of the answer, past any informational ones. Raises ``BrokenStream``."""
+        head = await self._receive_piece()
+        while isinstance(head, h11.InformationalResponse):
+            head = await self._receive_piece()
+        if not isinstance(head, h11.Response):
+            raise BrokenStream(self, "the connection ended before an answer")
+        self._refuse(head)
+        return head
+
+    def received(self) -> list[h11.Event]:
         """The pieces of the message that have come in already, up to its end. Raises ``BrokenStream``."""
-        pieces: list[Piece] = []
-        try:
-            while self._body is not None and (piece := self._body.take(self._buffer)) is not None:
-                pieces.append(piece)
-                if isinstance(piece, End):
-                    self._end_of_message()
-        except MessageRefused as refused:
-            raise BrokenStream(self, str(refused), status=refused.status) from refused
-        self._resume()
+        pieces: list[h11.Event] = []
+        while self.has_unread_body and (piece := self._next_piece()) is not None:
+            pieces.append(piece)
         return pieces
 
-    async def receive(self) -> list[Piece]:
-        """The next pieces of the message, at least one, up to its end. Raises ``BrokenStream``."""
+    async def receive(self) -> list[h11.Event]:
+        """The next pieces of a message that is not whole yet, at least one. Raises ``BrokenStream``."""
         while not (pieces := self.received()):
-            if self._ended:
-                if self._body is None or not self._body.ends_with_connection:
-                    raise BrokenStream(self, "the connection ended within a message")
-                self._end_of_message()
-                return [End()]
-            if self._asks_to_continue and not self.has_answered:
-                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if self._http.they_are_waiting_for_100_continue:
+                self.send(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
                 self._asks_to_continue = False
             await self._more()
         self._asks_to_continue = False
@@ -135,29 +114,18 @@ class HttpStream(asyncio.Protocol):
 
     async def receive_rest(self) -> bytes:
         """What is left of the body, gathered. Raises ``BrokenStream``."""
-        pieces: list[Piece] = []
-        while self._body is not None:
+        pieces: list[h11.Event] = []
+        while self.has_unread_body:
             pieces += await self.receive()
-        return b"".join([piece for piece in pieces if isinstance(piece, bytes)])
+        return b"".join([piece.data for piece in pieces if isinstance(piece, h11.Data)])
 
-    @property
-    def has_unread_body(self) -> bool:
-        """Whether the end of the message has not been taken."""
-        return self._body is not None
-
-    @property
-    def waits_to_continue(self) -> bool:
-        """Whether the body will only come when it is asked for, which it has not been."""
-        return self._asks_to_continue and self._body is not None and self.is_silent
-
-    def write(self, data: bytes, *, last: bool) -> None:
-        """Send bytes of a message, ``last`` with its end. Raises ``BrokenStream``."""
+    def send(self, *pieces: h11.Event) -> None:
+        """Write pieces of a message, all at once. Raises ``BrokenStream``."""
+        parts = [part for piece in pieces for part in self._http.send_with_data_passthrough(piece) or ()]
         if self._transport.is_closing():
             raise BrokenStream(self, "the connection ended")
-        self.has_answered = True
-        self._sent_whole = last
-        self._num_unanswered += last
-        self._transport.write(data)
+        # One join for all pieces: h11 would copy each, and a write for each is a system call.
+        self._transport.write(b"".join(parts))
 
     async def drain(self) -> None:
         """Wait while the other side reads too slowly. Raises ``BrokenStream``."""
@@ -177,35 +145,32 @@ class HttpStream(asyncio.Protocol):
         """Cut the connection now, so that the other side notices in mid-message."""
         self._transport.abort()
 
-    async def _receive_head(self) -> bytes | None:
-        """Bytes up to the empty line; None where the connection ended before the first."""
-        buffer, num_searched = self._buffer, 0
-        while True:
-            while buffer.startswith(b"\r\n"):
-                del buffer[:2]
-                num_searched = 0
-            end = buffer.find(HEAD_END, max(0, num_searched - 3))
-            if 0 <= end <= MAX_HEAD_BYTES:
-                head = bytes(buffer[: end + len(HEAD_END)])
-                del buffer[: len(head)]
-                self._resume()
-                return head
-            if len(buffer) > MAX_HEAD_BYTES:
-                raise BrokenStream(self, f"the head is longer than {MAX_HEAD_BYTES} bytes", status=431)
-            try:
-                refuse_garbage(bytes(buffer[max(0, num_searched - 1) :]))
-            except MessageRefused as refused:
-                raise BrokenStream(self, str(refused)) from refused
-            if self._ended:
-                if buffer:
-                    raise BrokenStream(self, "the connection ended within a head")
-                return None
-            num_searched = len(buffer)
-            await self._more()
+    def _refuse(self, head: h11.Request | h11.Response) -> None:
+        refused = refusal(head)
+        if refused is not None:
+            status, reason = refused
+            raise BrokenStream(self, reason, status=status)
 
-    def _end_of_message(self) -> None:
-        self._body = None
-        self._num_unanswered -= 1
+    async def _receive_piece(self) -> h11.Event:
+        while (piece := self._next_piece()) is None:
+            await self._more()
+        return piece
+
+    def _next_piece(self) -> h11.Event | None:
+        """None where more has to come first. h11 gets no more than it needs, as it keeps what it gets."""
+        try:
+            while (piece := self._http.next_event()) is h11.NEED_DATA and self._arrived:
+                data = self._arrived.popleft()
+                self._num_arrived_bytes -= len(data)
+                self._http.receive_data(data)
+        except h11.RemoteProtocolError as error:
+            knows_the_end = self._ended and not self._arrived
+            reason = "the connection ended within a message" if knows_the_end else str(error)
+            raise BrokenStream(self, reason, status=error.error_status_hint) from error
+        if self._paused and self._num_arrived_bytes <= _MAX_UNREAD_BYTES and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+        return piece if isinstance(piece, h11.Event) else None
 
     async def _more(self) -> None:
         """Wait until something comes in or the connection ends."""
@@ -215,12 +180,13 @@ class HttpStream(asyncio.Protocol):
         finally:
             self._arrival = None
 
-    def _resume(self) -> None:
-        if self._paused and len(self._buffer) <= _MAX_UNREAD_BYTES and not self._transport.is_closing():
-            self._paused = False
-            self._transport.resume_reading()
+    def _end(self) -> None:
+        self._ended = True
+        self._arrive(b"")
 
-    def _wake(self) -> None:
+    def _arrive(self, data: bytes) -> None:
+        self._arrived.append(data)
+        self._num_arrived_bytes += len(data)
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
@@ -230,15 +196,13 @@ class HttpStream(asyncio.Protocol):
         self.peer = transport.get_extra_info("peername", ("",))[0]
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        if len(self._buffer) > _MAX_UNREAD_BYTES and not self._paused:
+        self._arrive(data)
+        if self._num_arrived_bytes > _MAX_UNREAD_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
-        self._wake()
 
     def eof_received(self) -> bool | None:
-        self._ended = True
-        self._wake()
+        self._end()
         return None
 
     def pause_writing(self) -> None:
@@ -250,8 +214,7 @@ class HttpStream(asyncio.Protocol):
             self._writable.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ended = True
-        self._wake()
+        self._end()
         self.resume_writing()
 
 

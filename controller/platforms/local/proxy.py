@@ -12,13 +12,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import h11
+
 from controller.platforms.local.activator import QueueFull, TurnedAway
-from controller.platforms.local.http_message import RequestHead
 from controller.platforms.local.http_stream import BrokenStream, HttpStream
 from controller.platforms.local.proxy_answers import answer_broken, answer_instead, discard_body
 from controller.platforms.local.proxy_deadlines import Deadlines
 from controller.platforms.local.proxy_exchange import pass_on
-from controller.platforms.local.proxy_headers import addressed, answer_to_probe, host_is_clear
+from controller.platforms.local.proxy_headers import addressed, answer_to_probe
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class Proxy:
         try:
             while (request := await caller.receive_request()) is not None:
                 await self._answer(caller, request)
-                if not (await discard_body(caller) and caller.is_at_rest):
+                if not (await discard_body(caller) and caller.next_message()):
                     break
         except BrokenStream as error:
             await answer_broken(caller, error)
@@ -106,34 +107,32 @@ class Proxy:
         finally:
             caller.close()
 
-    async def _answer(self, caller: HttpStream, request: RequestHead) -> None:
-        if not host_is_clear(request):
-            raise BrokenStream(caller, "there must be one Host header")
+    async def _answer(self, caller: HttpStream, request: h11.Request) -> None:
         host, target = addressed(request)
         name = host.decode("latin-1")
         route = self._route(name, target)
         if route is None:
-            await answer_instead(caller, request.method, 404, f"no function for host {name!r} and this path")
+            await answer_instead(caller, 404, f"no function for host {name!r} and this path")
             return
         probed = answer_to_probe(request.headers)
         if probed is not None:
-            await answer_instead(caller, request.method, *probed)
+            await answer_instead(caller, *probed)
             return
         try:
             await _admit_and_pass_on(caller, request, host, route)
         except QueueFull:
-            await answer_instead(caller, request.method, 503, "pending request queue full")
+            await answer_instead(caller, 503, "pending request queue full")
         except TurnedAway:
-            await answer_instead(caller, request.method, 503, "the function was released while the request waited")
+            await answer_instead(caller, 503, "the function was released while the request waited")
         except TimeoutError:
-            await answer_instead(caller, request.method, 504, "activator request timeout")
+            await answer_instead(caller, 504, "activator request timeout")
         except BrokenStream as error:
             if error.stream is caller:
                 raise
-            await answer_instead(caller, request.method, 502, f"the replica failed: {error}")
+            await answer_instead(caller, 502, f"the replica failed: {error}")
 
 
-async def _admit_and_pass_on(caller: HttpStream, request: RequestHead, host: bytes, route: Route) -> None:
+async def _admit_and_pass_on(caller: HttpStream, request: h11.Request, host: bytes, route: Route) -> None:
     """Wait for a replica and let it answer. Raises as ``Routed.admit`` and ``pass_on`` do, and ``TimeoutError``."""
     function, clock = route.function, asyncio.get_running_loop().time
     deadlines = Deadlines(
@@ -163,7 +162,7 @@ class _Caller(HttpStream):
     """
 
     def __init__(self, serve: Callable[[HttpStream], Coroutine[Any, Any, None]], callers: "set[_Caller]") -> None:
-        super().__init__()
+        super().__init__(h11.SERVER)
         self._serve = serve
         self._callers = callers
 

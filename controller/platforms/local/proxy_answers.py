@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 from http import HTTPStatus
 
-from controller.platforms.local.http_body import End
-from controller.platforms.local.http_message import Headers, response_bytes
+import h11
+
 from controller.platforms.local.http_stream import BrokenStream, HttpStream
 
 _DISCARD_BYTES = 262144
 _DISCARD_S = 0.5
 
 
-async def answer_instead(caller: HttpStream, method: bytes, status: int, text: str) -> None:
+async def answer_instead(caller: HttpStream, status: int, text: str) -> None:
     """Answer; where an answer has begun already, only cutting it shows that it is not whole.
 
     Raises ``BrokenStream``.
@@ -20,8 +20,8 @@ async def answer_instead(caller: HttpStream, method: bytes, status: int, text: s
     if caller.has_answered:
         caller.abort()
         return
-    closes = not (await discard_body(caller) and caller.keeps_alive)
-    caller.write(_answer(method, status, text, closes=closes), last=True)
+    is_read = await discard_body(caller)
+    caller.send(*_answer(caller, status, text, closes=not is_read))
     await caller.drain()
 
 
@@ -31,7 +31,7 @@ async def answer_broken(caller: HttpStream, error: BrokenStream) -> None:
         caller.abort()
         return
     with contextlib.suppress(BrokenStream):
-        caller.write(_answer(b"GET", error.status, str(error), closes=True), last=True)
+        caller.send(*_answer(caller, error.status, str(error), closes=True))
         await caller.drain()
 
 
@@ -49,16 +49,17 @@ async def discard_body(caller: HttpStream) -> bool:
         async with asyncio.timeout(_DISCARD_S):
             while num_bytes < _DISCARD_BYTES:
                 pieces = await caller.receive()
-                if isinstance(pieces[-1], End):
+                if not caller.has_unread_body:
                     return True
-                num_bytes += sum(len(piece) for piece in pieces if isinstance(piece, bytes))
+                num_bytes += sum(len(piece.data) for piece in pieces if isinstance(piece, h11.Data))
     return False
 
 
-def _answer(method: bytes, status: int, text: str, *, closes: bool) -> bytes:
+def _answer(caller: HttpStream, status: int, text: str, *, closes: bool) -> list[h11.Event]:
     body = f"{text}\n".encode()
-    headers: Headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
     if closes:
         headers.append((b"connection", b"close"))
-    head = response_bytes(status, HTTPStatus(status).phrase.encode(), headers)
-    return head if method == b"HEAD" else head + body
+    head = h11.Response(status_code=status, reason=HTTPStatus(status).phrase.encode(), headers=headers)
+    has_body = caller.request is None or caller.request.method != b"HEAD"
+    return [head, *([h11.Data(data=body)] if has_body else []), h11.EndOfMessage()]

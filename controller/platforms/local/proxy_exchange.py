@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Callable
 
-from controller.platforms.local.http_message import RequestHead, ResponseHead, request_bytes, response_bytes
+import h11
+
 from controller.platforms.local.http_relay import pass_received, pass_rest
 from controller.platforms.local.http_stream import BrokenStream, HttpStream
-from controller.platforms.local.proxy_headers import end_to_end, framing, request_headers
+from controller.platforms.local.proxy_headers import end_to_end, request_headers
 
 
 async def pass_on(
     caller: HttpStream,
-    request: RequestHead,
+    request: h11.Request,
     host: bytes,
     target: bytes,
     replica: HttpStream,
@@ -21,20 +22,19 @@ async def pass_on(
 
     The answer may begin, and end, before the request does. Raises ``BrokenStream`` with the side that broke off.
     """
-    chunked = not caller.body_has_known_size
-    head = request_bytes(request.method, target, request_headers(request, host, caller.peer, chunked=chunked))
+    head = h11.Request(method=request.method, target=target, headers=request_headers(request, host, caller.peer))
     upload: asyncio.Task[BrokenStream | None] | None = None
     try:
-        if not pass_received(caller, replica, head, chunked=chunked):
-            upload = asyncio.create_task(_upload(caller, replica, chunked=chunked))
+        if not pass_received(caller, replica, head):
+            upload = asyncio.create_task(_upload(caller, replica))
     except BrokenStream as error:
         if error.stream is caller:
             raise
         # The replica may have left an answer before it went: that, or its lack, decides.
     try:
-        response = await replica.receive_response(request.method)
+        response = await replica.receive_response()
         answer_moved()
-        await _bring_back(response, request, replica, caller, answer_moved)
+        await _bring_back(response, replica, caller, answer_moved)
     except BrokenStream as error:
         broken_by_caller = upload.result() if upload is not None and upload.done() else None
         raise broken_by_caller or error from None
@@ -44,10 +44,10 @@ async def pass_on(
             await asyncio.wait([upload])
 
 
-async def _upload(caller: HttpStream, replica: HttpStream, *, chunked: bool) -> BrokenStream | None:
+async def _upload(caller: HttpStream, replica: HttpStream) -> BrokenStream | None:
     """The rest of a request. The replica may answer early and stop reading, so only the caller's failure counts."""
     try:
-        await pass_rest(caller, replica, chunked=chunked)
+        await pass_rest(caller, replica)
     except BrokenStream as error:
         if error.stream is caller:
             replica.abort()
@@ -56,18 +56,9 @@ async def _upload(caller: HttpStream, replica: HttpStream, *, chunked: bool) -> 
 
 
 async def _bring_back(
-    response: ResponseHead,
-    request: RequestHead,
-    replica: HttpStream,
-    caller: HttpStream,
-    answer_moved: Callable[[], None],
+    response: h11.Response, replica: HttpStream, caller: HttpStream, answer_moved: Callable[[], None]
 ) -> None:
-    knows_chunks = request.minor_version > 0
-    chunked = knows_chunks and not replica.body_has_known_size
-    headers = end_to_end(response.headers) + framing(response.headers, chunked=chunked)
-    if not caller.keeps_alive:
-        headers.append((b"connection", b"close"))
-    head = response_bytes(response.status, response.reason, headers)
-    if not pass_received(replica, caller, head, chunked=chunked):
-        await pass_rest(replica, caller, chunked=chunked, moved=answer_moved)
+    head = h11.Response(status_code=response.status_code, reason=response.reason, headers=end_to_end(response.headers))
+    if not pass_received(replica, caller, head):
+        await pass_rest(replica, caller, moved=answer_moved)
     await caller.drain()

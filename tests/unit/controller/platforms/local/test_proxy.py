@@ -107,10 +107,15 @@ async def test_head_has_no_body() -> None:
     async with stand(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")) as proxied:
         found = await proxied.call(b"HEAD / HTTP/1.1\r\nHost: rollout\r\n\r\n")
         unknown = await proxied.call(b"HEAD / HTTP/1.1\r\nHost: other\r\n\r\n")
+        refused = await proxied.call(
+            b"HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         assert found.startswith(b"HTTP/1.1 200")
         assert unknown.startswith(b"HTTP/1.1 404")
         assert found.endswith(b"\r\n\r\n")
         assert unknown.endswith(b"\r\n\r\n")
+        assert refused.startswith(b"HTTP/1.1 400")
+        assert refused.endswith(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize("error", [QueueFull(), TurnedAway()])
@@ -206,7 +211,7 @@ async def test_a_caller_who_goes_leaves_the_queue() -> None:
 
 async def test_a_request_may_come_byte_by_byte() -> None:
     async with stand(HELLO) as proxied, proxied.connection() as (reader, writer):
-        for byte in b"\r\n" + GET:
+        for byte in GET:
             writer.write(bytes([byte]))
             await asyncio.sleep(0)
         assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 201")

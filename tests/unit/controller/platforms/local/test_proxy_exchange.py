@@ -217,7 +217,7 @@ async def test_an_answer_that_ends_with_the_connection_becomes_chunks() -> None:
 
 async def test_a_caller_of_http_1_0_gets_no_chunks() -> None:
     async def chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
-        writer.write(STREAM_HEAD + b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
+        writer.write(STREAM_HEAD + b"3\r\none\r\n3\r\ntwo\r\n0\r\nX-Sum: 1\r\n\r\n")
 
     async with stand(chunks) as proxied, proxied.connection() as (reader, writer):
         writer.write(b"GET / HTTP/1.0\r\nHost: rollout\r\n\r\n")

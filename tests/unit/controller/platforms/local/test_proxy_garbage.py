@@ -27,6 +27,8 @@ LIMIT_S = 20.0
         (POST + b"Host: other\r\n\r\n" + SMUGGLED, b"400"),
         (b"GET / HTTP/1.1\r\n\r\n" + SMUGGLED, b"400"),
         (POST + b"X-Long: " + b"x" * 70_000, b"431"),
+        (POST + b"X-Long: " + b"x" * 70_000 + b"\r\n\r\n", b"431"),
+        (b"GET / HTTP/2.0\r\nHost: rollout\r\n\r\n" + SMUGGLED, b"505"),
         (b"\x16\x03\x01\x02\x00\x01\x00", b"400"),
         (b"GET /\n\n", b"400"),
         (b"CONNECT rollout:80 HTTP/1.1\r\nHost: rollout\r\n\r\n" + SMUGGLED, b"501"),

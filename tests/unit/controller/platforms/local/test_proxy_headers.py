@@ -1,24 +1,28 @@
 """Which headers reach the other side, and what a function is told about its caller."""
 
+import h11
 import pytest
 
-from controller.platforms.local.http_message import Headers, RequestHead, parse_request
 from controller.platforms.local.proxy_headers import (
+    Headers,
     addressed,
     answer_to_probe,
     end_to_end,
-    framing,
-    host_is_clear,
+    passed_trailers,
     request_headers,
 )
 
 
-def request_with(*lines: bytes, first: bytes = b"GET /x HTTP/1.1") -> RequestHead:
-    return parse_request(b"\r\n".join([first, *lines]) + b"\r\n\r\n")
+def request_with(*lines: bytes, first: bytes = b"GET /x HTTP/1.1") -> h11.Request:
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(b"\r\n".join([first, *lines]) + b"\r\n\r\n")
+    request = connection.next_event()
+    assert isinstance(request, h11.Request)
+    return request
 
 
-def sent(request: RequestHead, *, peer: str = "10.0.0.9", chunked: bool = False) -> dict[bytes, bytes]:
-    headers = request_headers(request, addressed(request)[0], peer, chunked=chunked)
+def sent(request: h11.Request, *, peer: str = "10.0.0.9") -> dict[bytes, bytes]:
+    headers = request_headers(request, addressed(request)[0], peer)
     assert len(headers) == len(dict(headers))
     return dict(headers)
 
@@ -27,17 +31,18 @@ def test_headers_of_one_connection_stay_behind() -> None:
     headers: Headers = [
         *((b"connection", b"X-Mine, close, Host"), (b"x-mine", b"1"), (b"keep-alive", b"9"), (b"te", b"trailers")),
         *((b"upgrade", b"h2c"), (b"proxy-authorization", b"secret"), (b"expect", b"100-continue")),
-        *((b"transfer-encoding", b"chunked"), (b"content-length", b"1"), (b"proxy-connection", b"x")),
-        *((b"host", b"a"), (b"x-a", b"1"), (b"x-a", b"2")),
+        *((b"proxy-connection", b"x"), (b"host", b"a"), (b"x-a", b"1"), (b"x-a", b"2")),
     ]
     assert end_to_end(headers) == [(b"host", b"a"), (b"x-a", b"1"), (b"x-a", b"2")]
 
 
-def test_the_body_is_framed_once() -> None:
-    stated: Headers = [(b"content-length", b"5")]
-    assert framing(stated, chunked=False) == stated
-    assert framing(stated, chunked=True) == framing([], chunked=True) == [(b"transfer-encoding", b"chunked")]
-    assert framing([], chunked=False) == []
+@pytest.mark.parametrize("framing", [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")])
+def test_no_caller_can_take_the_framing_away(framing: tuple[bytes, bytes]) -> None:
+    assert end_to_end([(b"connection", framing[0].title()), framing]) == [framing]
+
+
+def test_a_trailer_changes_nothing_that_the_head_said() -> None:
+    assert passed_trailers([(b"x-sum", b"1"), (b"host", b"b"), (b"authorization", b"x")]) == [(b"x-sum", b"1")]
 
 
 def test_a_function_is_told_about_its_caller() -> None:
@@ -87,11 +92,8 @@ def test_a_target_with_a_host_overrides_the_header(target: bytes, expected: tupl
     assert sent(request)[b"host"] == expected[0]
 
 
-def test_one_host() -> None:
-    assert host_is_clear(request_with(b"Host: a"))
-    assert host_is_clear(request_with(first=b"GET / HTTP/1.0"))
-    assert not host_is_clear(request_with())
-    assert not host_is_clear(request_with(b"Host: a", b"Host: b"))
+def test_http_1_0_may_do_without_a_host() -> None:
+    assert sent(request_with(first=b"GET / HTTP/1.0"))[b"host"] == b""
 
 
 @pytest.mark.parametrize(
