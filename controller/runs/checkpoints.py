@@ -64,10 +64,16 @@ class CheckpointInfo:
     created_at: float
 
 
-def blob_file(name: str) -> str:
-    """Where a blob of ``named_blobs`` lies in a checkpoint."""
-    places = {"policy.weights": f"{MODEL_FOLDER}/{WEIGHTS_FILE}", "state": STATE_FILE}
-    return places.get(name, f"{name}.safetensors")
+def blob_file(head: Manifest, name: str) -> str:
+    """Where a blob of ``named_blobs`` lies in the head's checkpoint.
+
+    Weights that an adapter is added to are not the policy, so they do not lie where a loader takes them for it.
+    """
+    if name == "state":
+        return STATE_FILE
+    if name == "policy.weights" and head.policy.adapter is None:
+        return f"{MODEL_FOLDER}/{WEIGHTS_FILE}"
+    return f"{name}.safetensors"
 
 
 async def write_checkpoint(
@@ -94,7 +100,7 @@ async def write_checkpoint(
         if not await asyncio.to_thread(_begin, folder, manifest, fence):
             try:
                 for name, ref in named_blobs(head).items():
-                    await asyncio.to_thread(_write_durably, beside / blob_file(name), await blobs.get(ref))
+                    await asyncio.to_thread(_write_durably, beside / blob_file(head, name), await blobs.get(ref))
                 await asyncio.to_thread(_write_files, beside, model_folder, saved_run, history)
                 await asyncio.to_thread(_write_durably, beside / MANIFEST_FILE, manifest)
                 await asyncio.to_thread(_move, beside, folder)

@@ -88,7 +88,7 @@ async def _read_scores(
         dropped.update(scores.dropped_rows)
         num_scores += len(scores.scores)
         for score in scores.scores:
-            sample = Sampled(reward=score.reward, answer=getattr(score, "answer", None))
+            sample = Sampled(reward=score.reward, answer=score.answer)
             found.setdefault(score.row_uid, {})[score.sample] = sample
     expected = set(row_uids) - dropped
     whole = all(samples.keys() == set(range(num_samples)) for samples in found.values())

@@ -2,20 +2,22 @@
 
 import hashlib
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from controller.runs.config.keys import known_keys
-from controller.runs.config.load import resolved
 from controller.runs.prepared import Prepared
 
 VOLATILE = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
 """Keys of a model's config.json that change nothing here: what saved it, and in what precision."""
+_FUNCTION = re.compile(r"(?<=\.py):\w+$")
 
 
 def fingerprint(prepared: Prepared) -> dict[str, str]:
     """SHA-256 by name: ``model`` (its architecture), ``tokenizer``, ``data.train_files`` (the rows as they are used),
-    and each file of the reward by its key.
+    and each file that the reward names.
 
     Reads the files and hashes every row: call it off the event loop.
     """
@@ -28,11 +30,7 @@ def fingerprint(prepared: Prepared) -> dict[str, str]:
         "model": _sha256(_canonical({name: value for name, value in model.items() if name not in VOLATILE})),
         "tokenizer": _sha256(_bytes_of(folder / "tokenizer.json") + _canonical(list(prepared.eos_token_ids))),
         "data.train_files": rows.hexdigest(),
-        **{
-            name: _sha256(_bytes_of(Path(path)))
-            for name, path in flat(resolved(prepared.config)).items()
-            if name.startswith("reward.") and name.endswith(".path") and isinstance(path, str)
-        },
+        **{f"reward.{name}": _sha256(file.read_bytes()) for name, file in _files(prepared.config.reward.model_dump())},
     }
 
 
@@ -48,6 +46,21 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
         else:
             values[name] = node
     return values
+
+
+def _files(value: Any, name: str = "") -> Iterator[tuple[str, Path]]:
+    """The files that the texts of a config name, a function's as ``file.py:function``, by dotted key."""
+    match value:
+        case dict():
+            for key, part in value.items():
+                yield from _files(part, f"{name}.{key}" if name else key)
+        case list() | tuple():
+            for number, part in enumerate(value):
+                yield from _files(part, f"{name}.{number}")
+        case str():
+            path = Path(_FUNCTION.sub("", value))
+            if path.is_absolute() and path.is_file():
+                yield name, path
 
 
 def _bytes_of(path: Path) -> bytes:

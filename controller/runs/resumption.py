@@ -30,7 +30,7 @@ from shared.contracts.policy import BlobRef, PolicyRef
 from shared.store.blobs import BlobStore
 
 FIELD = "trainer.resume_from_path"
-FREE_SECTIONS = ("platform.", "trainer.", "rollout.val_kwargs.")
+FREE_SECTIONS = ("platform.", "rollout.val_kwargs.")
 FREE_KEYS = frozenset(
     {
         # how fast, not what
@@ -42,6 +42,24 @@ FREE_KEYS = frozenset(
         # what is measured, not what is trained
         "data.val_batch_size",
         "data.val_files",
+        "trainer.test_freq",
+        "trainer.val_before_train",
+        "trainer.val_success_reward",
+        # what is written, and where
+        "trainer.best_metric",
+        "trainer.best_mode",
+        "trainer.default_local_dir",
+        "trainer.experiment_name",
+        "trainer.keep_best",
+        "trainer.logger",
+        "trainer.max_ckpt_to_keep",
+        "trainer.project_name",
+        "trainer.resume_from_path",
+        "trainer.resume_mode",
+        "trainer.save_freq",
+        # when it ends: with the schedule of the learning rate, below
+        "trainer.total_epochs",
+        "trainer.total_training_steps",
         # what the digests tell
         "data.answer_key",
         "data.filter_overlong_prompts",
@@ -53,8 +71,6 @@ FREE_KEYS = frozenset(
     }
 )
 """Keys that may differ from the checkpoint's: they change neither a token nor a weight."""
-BOUND_KEYS = frozenset({"trainer.seed"})
-"""Keys of a free section that may not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,12 +159,12 @@ def differences(before: SavedRun, now: SavedRun, folder: Path) -> list[ConfigPro
         for name, value in new.items()
         if not _is_free(name) and value != old.get(name, defaults[name])
     ]
-    schedule = now.config["actor"]["optim"]["lr_scheduler_type"]
-    if schedule != "constant" and before.total_steps != now.total_steps:
+    falling = [value for name, value in new.items() if name.endswith(".lr_scheduler_type") and value != "constant"]
+    if falling and before.total_steps != now.total_steps:
         problems.append(
             ConfigProblem(
                 field="trainer.total_training_steps",
-                reason=f"the {schedule} learning rate of the checkpoint was to end after {before.total_steps} steps, "
+                reason=f"the {falling[0]} learning rate of the checkpoint was to end after {before.total_steps} steps, "
                 f"not {now.total_steps}: its steps would have been others",
                 suggestion=f"use {before.total_steps}, {fresh}",
             )
@@ -170,7 +186,7 @@ async def import_checkpoint(saved: SavedCheckpoint, run: str, prepared: Prepared
     """Store the checkpoint's blobs for the run; returns its first head. Raises ``ConfigInvalid`` for a damaged file."""
     head, refs = saved.head, {}
     for name, ref in named_blobs(head).items():
-        data = await asyncio.to_thread(read_verified, saved.folder / blob_file(name), ref)
+        data = await asyncio.to_thread(read_verified, saved.folder / blob_file(head, name), ref)
         kind = ref.id.rpartition("/")[2].rpartition("-")[0]
         refs[name] = await blobs.put(run, head.step, kind, data)
     history = await asyncio.to_thread((saved.folder / HISTORY_FILE).read_bytes)
@@ -220,7 +236,7 @@ def read_verified(path: Path, ref: BlobRef) -> bytes:
 
 
 def _is_free(name: str) -> bool:
-    return name not in BOUND_KEYS and (name in FREE_KEYS or name.startswith(FREE_SECTIONS))
+    return name in FREE_KEYS or name.startswith(FREE_SECTIONS)
 
 
 def _unusable(reason: str, suggestion: str) -> ConfigInvalid:

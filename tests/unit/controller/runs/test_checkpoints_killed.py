@@ -33,7 +33,7 @@ def test_whenever_the_writer_is_killed_a_complete_checkpoint_is_left(tmp_path: P
         assert folder is not None
         saved = read_checkpoint(folder)
         for name, ref in named_blobs(saved.head).items():
-            assert len(read_verified(folder / blob_file(name), ref)) == ref.num_bytes
+            assert len(read_verified(folder / blob_file(saved.head, name), ref)) == ref.num_bytes
         assert saved.head.step >= max(told, default=seen + 1), "what was said to be written is there"
         seen = saved.head.step
         for complete in root.glob("global_step_*"):
