@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from functions.rollout.torch_engine.stop_strings import UNFINISHED, StopSearch
 from shared.modeling.tokenizer import Tokenizer
 from tests.unit.functions.rollout.toy_tokenizers import byte_tokenizer, sentence_piece_tokenizer
 
-BYTES = byte_tokenizer([("<", "c"), ("<c", ">"), (">", "a"), ("Ã", "©")])
+BYTES = byte_tokenizer([("<", "c"), ("<c", ">"), (">", "a"), ("Ã", "©"), ("a", "Ã")])
 PIECES = sentence_piece_tokenizer()
 STOPS = st.lists(
     st.sampled_from(["a", "ab", "aa", " a", "b a", "<c>", "</c>", "c>a", "é", "éa", "é<", "€"]), min_size=1
@@ -44,7 +44,7 @@ def search(tokenizer: Tokenizer, stop: Sequence[str], token_ids: Sequence[int]) 
 
 BYTE_IDS = st.lists(
     st.sampled_from(
-        [0, *ids_of(BYTES, "a", "b", "Ġ", "<", "c", ">", "/", "<c", "<c>", ">a", "Ã", "©", "Ã©", "â", "Ĥ", "¬")]
+        [0, *ids_of(BYTES, "a", "b", "Ġ", "<", "c", ">", "/", "<c", "<c>", ">a", "Ã", "©", "Ã©", "aÃ", "â", "Ĥ", "¬")]
     )
 )
 PIECE_IDS = st.lists(
@@ -55,12 +55,20 @@ PIECE_IDS = st.lists(
 
 
 @given(STOPS, BYTE_IDS)
+@example(["é"], ids_of(BYTES, "a", "Ã", "©"))
+@example(["éa"], ids_of(BYTES, "Ã", "©", "a"))
+@example(["a"], ids_of(BYTES, "aÃ", "©"))
+@example(["€"], ids_of(BYTES, "â", "Ĥ", "¬"))
+@example(["a"], ids_of(BYTES, "Ã", "a", "Ã", "Ã", "a"))
 def test_bytes(stop: list[str], token_ids: list[int]) -> None:
     expected = completions_by_hand(stop, texts(BYTES, token_ids))
     assert [found is not None for found in search(BYTES, stop, token_ids)] == expected
 
 
 @given(STOPS, PIECE_IDS)
+@example(["é"], ids_of(PIECES, "a", "<0xC3>", "<0xA9>"))
+@example(["a"], ids_of(PIECES, "▁", "▁a", "a"))
+@example([" a"], ids_of(PIECES, "▁a", "▁a"))
 def test_pieces(stop: list[str], token_ids: list[int]) -> None:
     expected = completions_by_hand(stop, texts(PIECES, token_ids))
     assert [found is not None for found in search(PIECES, stop, token_ids)] == expected
