@@ -46,6 +46,9 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[a.b=c]...", help="Values on top of it.", show_default=False)
     ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="An algorithm's keys, under the config's own: grpo, ppo...")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, print the whole config.")] = False,
     follow: Annotated[bool, typer.Option("--follow/--detach", help="Show the progress until the run ends.")] = True,
     as_json: AsJson = False,
@@ -57,7 +60,8 @@ def train(
     from controller.cli import train_command
     from controller.cli.session import execute
 
-    config = train_command.read_config(file, overrides or [])
+    named = [f"preset={preset}"] if preset is not None else []
+    config = train_command.read_config(file, [*named, *(overrides or [])])
     if dry_run:
         execute(context, lambda client: train_command.check(client, config, as_json=as_json))
     else:

@@ -81,6 +81,12 @@ def test_a_dry_run_prints_a_config_that_can_be_run(controller: Controller, confi
     assert not controller.service.records
 
 
+def test_a_preset_lies_under_the_configs_own_keys(controller: Controller, config_file: Path) -> None:
+    result = controller.command("train", str(config_file), "--dry-run", "--preset", "gspo", "rollout.n=4")
+    assert yaml.safe_load(result.stdout) == resolved(load_config(CONFIG, ["preset=gspo", "rollout.n=4"]))
+    assert "preset" in controller.command("train", str(config_file), "--preset", "best").stderr
+
+
 def test_relative_paths_are_meant_from_the_file(controller: Controller, config_file: Path) -> None:
     (config_file.parent / "train.jsonl").touch()
     result = controller.command("train", str(config_file), "--dry-run", "--json")

@@ -30,3 +30,9 @@ def test_training_on_truncated_samples_is_warned_of(given: dict[str, object], na
     (warning,) = warnings_of(load_config(MINIMAL | given))
     assert warning.startswith(f"warning: with {named}")
     assert "top_p 1 and top_k -1" in warning
+
+
+def test_a_kl_term_without_a_gradient_is_warned_of() -> None:
+    (warning,) = warnings_of(load_config(MINIMAL | {"actor.use_kl_loss": True, "actor.kl_loss_type": "k1"}))
+    assert "low_var_kl" in warning
+    assert warnings_of(load_config(MINIMAL | {"actor.use_kl_loss": True})) == ()
