@@ -187,94 +187,98 @@ def test_a_document_that_contains_itself_is_refused_in_words() -> None:
     assert only_problem(MINIMAL | {"x": loop}).reason == "unknown key"
 
 
+OTHER: dict[str, Any] = {
+    "model.path": "other",
+    "data.train_files": ["other"],
+    "data.val_files": ["held-out"],
+    "data.prompt_key": "q",
+    "data.answer_key": "a",
+    "actor.optim.lr_scheduler_type": "cosine",
+    "actor.optim.betas": [0.8, 0.9],
+    "actor.loss_agg_mode": "seq-mean-token-mean",
+    "actor.ppo_mini_batch_size": 16,
+    "actor.clip_ratio_c": 5.0,
+    "actor.clip_ratio_low": 0.9,
+    "actor.clip_ratio_high": 0.9,
+    "actor.clip_ratio": 0.9,
+    "actor.policy_loss.loss_mode": "gspo",
+    "actor.kl_loss_type": "mse",
+    "algorithm.adv_estimator": "rloo",
+    "algorithm.gamma": 0.9,
+    "algorithm.lam": 0.9,
+    "algorithm.kl_penalty": "mse",
+    "algorithm.kl_ctrl.type": "adaptive",
+    "algorithm.rollout_correction.rollout_is": "sequence",
+    "rollout.top_p": 0.5,
+    "rollout.val_kwargs.top_p": 0.5,
+    "rollout.stop": ["###", "Q:"],
+    "rollout.multi_turn.tool": "calculator",
+    "reward.rule": "exact_match",
+    "reward.custom_reward_function.name": "score",
+    "reward.custom_reward_function.module": "my.rewards:score",
+    "reward.parts": [
+        {"name": "a", "weight": 2.0, "shaping": False, "rule": "math", "parameters": {"precision": 3}}
+        | dict.fromkeys(("function", "model", "remote"))
+    ],
+    "reward.on_failure": "drop_group",
+    "trainer.project_name": "p",
+    "trainer.experiment_name": "e",
+    "trainer.default_local_dir": "d",
+    "trainer.best_metric": "critic/score/mean",
+    "trainer.best_mode": "min",
+    "trainer.resume_mode": "auto",
+    "trainer.resume_from_path": "checkpoints/global_step_3",
+    "trainer.logger": ["tensorboard", "wandb"],
+}
+"""A value of each key that is not its default, where one more is none."""
+TOGETHER: dict[str, dict[str, Any]] = {
+    "actor.optim.min_lr_ratio": {"actor.optim.lr_scheduler_type": "linear"},
+    "rollout.val_kwargs.n": {"rollout.val_kwargs.temperature": 1.0},
+    "rollout.multi_turn.enable": {"rollout.multi_turn.tool": "calculator"},
+    "rollout.multi_turn.tool": {"rollout.multi_turn.enable": True},
+    "rollout.multi_turn.max_assistant_turns": {
+        "rollout.multi_turn.enable": True,
+        "rollout.multi_turn.tool": "calculator",
+    },
+    "algorithm.gamma": {"algorithm.adv_estimator": "gae"},
+    "algorithm.lam": {"algorithm.adv_estimator": "gae"},
+    "algorithm.kl_penalty": {"algorithm.use_kl_in_reward": True},
+    "algorithm.kl_ctrl.kl_coef": {"algorithm.use_kl_in_reward": True},
+    "algorithm.kl_ctrl.type": {"algorithm.use_kl_in_reward": True},
+    "algorithm.kl_ctrl.horizon": {"algorithm.use_kl_in_reward": True, "algorithm.kl_ctrl.type": "adaptive"},
+    "algorithm.kl_ctrl.target_kl": {"algorithm.use_kl_in_reward": True, "algorithm.kl_ctrl.type": "adaptive"},
+    "actor.kl_loss_coef": {"actor.use_kl_loss": True},
+    "actor.kl_loss_type": {"actor.use_kl_loss": True},
+    "algorithm.filter_groups.max_num_gen_batches": {"algorithm.filter_groups.enable": True},
+    "algorithm.overlong_buffer.len": {"algorithm.overlong_buffer.enable": True},
+    "algorithm.overlong_buffer.penalty_factor": {"algorithm.overlong_buffer.enable": True},
+    "algorithm.rollout_correction.rollout_is_threshold": {"algorithm.rollout_correction.rollout_is": "token"},
+    "trainer.test_freq": {"data.val_files": "held-out"},
+    "trainer.keep_best": {"data.val_files": "held-out"},
+    "trainer.best_metric": {"trainer.keep_best": 1},
+    "trainer.best_mode": {"trainer.keep_best": 1, "trainer.best_metric": "critic/score/mean"},
+    "trainer.resume_mode": {"trainer.experiment_name": "e"},
+    "trainer.resume_from_path": {"trainer.resume_mode": "resume_path"},
+    "reward.custom_reward_function.path": {"reward.rule": None},
+    "reward.custom_reward_function.module": {"reward.rule": None},
+    "reward.parts": {"reward.rule": None},
+}
+"""What a key needs beside it."""
+
+
 def test_every_key_reaches_the_config() -> None:
     """Each default is changed alone, and the resolved config changes there."""
-    other: dict[str, Any] = {
-        "model.path": "other",
-        "data.train_files": ["other"],
-        "data.val_files": ["held-out"],
-        "data.prompt_key": "q",
-        "data.answer_key": "a",
-        "actor.optim.lr_scheduler_type": "cosine",
-        "actor.optim.betas": [0.8, 0.9],
-        "actor.loss_agg_mode": "seq-mean-token-mean",
-        "actor.ppo_mini_batch_size": 16,
-        "actor.clip_ratio_c": 5.0,
-        "actor.clip_ratio_low": 0.9,
-        "actor.clip_ratio_high": 0.9,
-        "actor.clip_ratio": 0.9,
-        "actor.policy_loss.loss_mode": "gspo",
-        "actor.kl_loss_type": "mse",
-        "algorithm.adv_estimator": "rloo",
-        "algorithm.gamma": 0.9,
-        "algorithm.lam": 0.9,
-        "algorithm.kl_penalty": "mse",
-        "algorithm.kl_ctrl.type": "adaptive",
-        "algorithm.rollout_correction.rollout_is": "sequence",
-        "rollout.top_p": 0.5,
-        "rollout.val_kwargs.top_p": 0.5,
-        "rollout.stop": ["###", "Q:"],
-        "rollout.multi_turn.tool": "calculator",
-        "reward.rule": "exact_match",
-        "reward.custom_reward_function.name": "score",
-        "reward.custom_reward_function.module": "my.rewards:score",
-        "reward.parts": [
-            {"name": "a", "weight": 2.0, "shaping": False, "rule": "math", "parameters": {"precision": 3}}
-            | dict.fromkeys(("function", "model", "remote"))
-        ],
-        "reward.on_failure": "drop_group",
-        "trainer.project_name": "p",
-        "trainer.experiment_name": "e",
-        "trainer.default_local_dir": "d",
-        "trainer.best_metric": "critic/score/mean",
-        "trainer.best_mode": "min",
-        "trainer.resume_mode": "auto",
-        "trainer.resume_from_path": "checkpoints/global_step_3",
-        "trainer.logger": ["tensorboard", "wandb"],
-    }
-    together: dict[str, dict[str, Any]] = {
-        "actor.optim.min_lr_ratio": {"actor.optim.lr_scheduler_type": "linear"},
-        "rollout.val_kwargs.n": {"rollout.val_kwargs.temperature": 1.0},
-        "rollout.multi_turn.enable": {"rollout.multi_turn.tool": "calculator"},
-        "rollout.multi_turn.tool": {"rollout.multi_turn.enable": True},
-        "rollout.multi_turn.max_assistant_turns": {
-            "rollout.multi_turn.enable": True,
-            "rollout.multi_turn.tool": "calculator",
-        },
-        "algorithm.gamma": {"algorithm.adv_estimator": "gae"},
-        "algorithm.lam": {"algorithm.adv_estimator": "gae"},
-        "algorithm.kl_penalty": {"algorithm.use_kl_in_reward": True},
-        "algorithm.kl_ctrl.kl_coef": {"algorithm.use_kl_in_reward": True},
-        "algorithm.kl_ctrl.type": {"algorithm.use_kl_in_reward": True},
-        "algorithm.kl_ctrl.horizon": {"algorithm.use_kl_in_reward": True, "algorithm.kl_ctrl.type": "adaptive"},
-        "algorithm.kl_ctrl.target_kl": {"algorithm.use_kl_in_reward": True, "algorithm.kl_ctrl.type": "adaptive"},
-        "actor.kl_loss_coef": {"actor.use_kl_loss": True},
-        "actor.kl_loss_type": {"actor.use_kl_loss": True},
-        "algorithm.filter_groups.max_num_gen_batches": {"algorithm.filter_groups.enable": True},
-        "algorithm.overlong_buffer.len": {"algorithm.overlong_buffer.enable": True},
-        "algorithm.overlong_buffer.penalty_factor": {"algorithm.overlong_buffer.enable": True},
-        "algorithm.rollout_correction.rollout_is_threshold": {"algorithm.rollout_correction.rollout_is": "token"},
-        "trainer.test_freq": {"data.val_files": "held-out"},
-        "trainer.keep_best": {"data.val_files": "held-out"},
-        "trainer.best_metric": {"trainer.keep_best": 1},
-        "trainer.best_mode": {"trainer.keep_best": 1, "trainer.best_metric": "critic/score/mean"},
-        "trainer.resume_mode": {"trainer.experiment_name": "e"},
-        "trainer.resume_from_path": {"trainer.resume_mode": "resume_path"},
-        "reward.custom_reward_function.path": {"reward.rule": None},
-        "reward.custom_reward_function.module": {"reward.rule": None},
-        "reward.parts": {"reward.rule": None},
-    }
     plain = flat(load_config(MINIMAL))
     for name, key in known_keys().items():
-        if name in other:
-            value = other[name]
+        if name in OTHER:
+            value = OTHER[name]
         elif key.accepts_bool:
             value = not key.default
         elif key.accepts_text:
             value = "other"
         else:
             value = (key.default or 0) + 1
-        changed = flat(load_config(MINIMAL | together.get(name, {}) | {name: value}))
+        changed = flat(load_config(MINIMAL | TOGETHER.get(name, {}) | {name: value}))
         assert changed[name] == value != plain[name], name
 
 
