@@ -47,6 +47,8 @@ class FunctionManifest:
     """Longest time of a request from its arrival; also the longest drain of a replica."""
     response_start_timeout_s: float = 300.0
     """Longest time from a request's arrival to the first byte of its answer. 0: no limit of its own."""
+    idle_timeout_s: float = 0.0
+    """Longest time without a byte of the answer. 0: no limit."""
     progress_deadline_s: float = 600.0
     """How long a replica may take to become ready."""
     resources: Resources = field(default_factory=Resources)

@@ -54,7 +54,7 @@ def parse_manifest(text: str, *, source: str, cluster: ClusterDefaults = LOCAL) 
     pod = template.section("spec")
     concurrency = pod.integer("containerConcurrency", 0, at_least=0, at_most=_MAX_CONTAINER_CONCURRENCY)
     scaling = _read_scaling(scaling_annotations, concurrency, cluster, source)
-    timeout_s, response_start_timeout_s = _read_timeouts(pod)
+    timeout_s, response_start_timeout_s, idle_timeout_s = _read_timeouts(pod)
     container = _only_container(pod)
     env, references = _read_env(container)
     return FunctionManifest(
@@ -69,6 +69,7 @@ def parse_manifest(text: str, *, source: str, cluster: ClusterDefaults = LOCAL) 
         scaling=scaling,
         timeout_s=timeout_s,
         response_start_timeout_s=response_start_timeout_s,
+        idle_timeout_s=idle_timeout_s,
         progress_deadline_s=progress_deadline_s,
         resources=_read_resources(container.section("resources")),
         readiness_path=_read_readiness_path(container),
@@ -120,12 +121,12 @@ def _read_traffic(spec: Section) -> tuple[TrafficTarget, ...]:
         raise spec.refuse(f"traffic{error.field}", error.reason) from error
 
 
-def _read_timeouts(pod: Section) -> tuple[float, float]:
-    """Whole request and time to first byte; the second one's default is 300 s at most, as on Knative."""
+def _read_timeouts(pod: Section) -> tuple[float, float, float]:
+    """Whole request, time to first byte (its default is 300 s at most, as on Knative), and between two pieces."""
     timeout_s = pod.integer("timeoutSeconds", _DEFAULT_TIMEOUT_S, at_least=1, at_most=MAX_TIMEOUT_S)
     default_start_s = min(timeout_s, _DEFAULT_TIMEOUT_S)
     start_s = pod.integer("responseStartTimeoutSeconds", default_start_s, at_least=0, at_most=MAX_TIMEOUT_S)
-    return timeout_s, start_s
+    return timeout_s, start_s, pod.integer("idleTimeoutSeconds", 0, at_least=0, at_most=timeout_s)
 
 
 def _only_container(pod: Section) -> Section:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Routed(Protocol):
-    """What a request can be routed to. It may have an ``idle_timeout_s`` too: see ``Deadlines``."""
+    """What a request can be routed to. ``Deadlines`` has what its limits mean."""
 
     @property
     def timeout_s(self) -> float:
@@ -35,6 +35,11 @@ class Routed(Protocol):
     @property
     def response_start_timeout_s(self) -> float:
         """Longest time to the first byte of the answer; 0: no limit of its own."""
+        ...
+
+    @property
+    def idle_timeout_s(self) -> float:
+        """Longest time without a byte of the answer; 0: no limit."""
         ...
 
     def admit(self) -> AbstractAsyncContextManager[HttpStream]:
@@ -139,7 +144,7 @@ async def _admit_and_pass_on(caller: HttpStream, request: h11.Request, host: byt
         arrival=clock(),
         timeout_s=function.timeout_s,
         response_start_timeout_s=function.response_start_timeout_s,
-        idle_timeout_s=getattr(function, "idle_timeout_s", 0.0),
+        idle_timeout_s=function.idle_timeout_s,
     )
     async with asyncio.timeout_at(deadlines.for_first_byte) as limit, function.admit() as replica:
 

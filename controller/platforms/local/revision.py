@@ -78,6 +78,11 @@ class Revision:
         return self.manifest.response_start_timeout_s
 
     @property
+    def idle_timeout_s(self) -> float:
+        """Longest time without a byte of the answer; 0: no limit."""
+        return self.manifest.idle_timeout_s
+
+    @property
     def is_ready(self) -> bool:
         """Whether its first scale has been reached once: it may get traffic."""
         return self._scale.initialized

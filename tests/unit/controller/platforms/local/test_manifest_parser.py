@@ -105,7 +105,7 @@ def test_container() -> None:
 
 def test_timeouts_and_annotations() -> None:
     def edit(document: dict[str, Any]) -> None:
-        template(document)["spec"].update(containerConcurrency=2, timeoutSeconds=600)
+        template(document)["spec"].update(containerConcurrency=2, timeoutSeconds=600, idleTimeoutSeconds=45)
         template(document)["metadata"]["annotations"] = {
             "autoscaling.knative.dev/max-scale": "4",
             "serving.knative.dev/progress-deadline": "30m",
@@ -113,7 +113,7 @@ def test_timeouts_and_annotations() -> None:
         }
 
     manifest = parsed(edit)
-    assert manifest.timeout_s == 600
+    assert (manifest.timeout_s, manifest.idle_timeout_s) == (600, 45)
     assert manifest.response_start_timeout_s == 300, "Knative's trap: the second limit stays at 300 s"
     assert (manifest.scaling.container_concurrency, manifest.scaling.max_scale) == (2, 4)
     assert manifest.progress_deadline_s == 1800
@@ -195,6 +195,7 @@ CONTAINER = "spec.template.spec.containers.0"
             "spec.template.metadata.annotations.autoscaling.knative.dev/window",
             "from 6s",
         ),
+        (put("spec.template.spec.idleTimeoutSeconds", 301), "spec.template.spec.idleTimeoutSeconds", "from 0 to 300"),
         (put("spec.template.spec.timeoutSeconds", 601), "spec.template.spec.timeoutSeconds", "from 1 to 600"),
         (
             put("spec.template.spec.responseStartTimeoutSeconds", 900),
