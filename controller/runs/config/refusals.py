@@ -79,7 +79,7 @@ _KEYS: Mapping[str, Refusal] = MappingProxyType(
         ),
         "use_bias_correction_kl": Refusal(
             reason="the KL term has no importance weights",
-            suggestion="set it to false or leave it out",
+            suggestion="set it to false; actor.kl_loss_type mse has the gradient of KL(policy‖reference) too",
             unless=(False,),
         ),
         "top_entropy_quantile": Refusal(
