@@ -121,6 +121,8 @@ class CheckpointView(View):
     """Where it lies on the controller's disk."""
     num_bytes: int
     created_at: float
+    metric: float | None
+    """What ``trainer.keep_best`` compares: accuracy on the held-out rows, unless the config says otherwise."""
     download: str
     """Path of its tar archive below this API's address."""
 
@@ -132,6 +134,7 @@ class CheckpointView(View):
             folder=info.folder,
             num_bytes=info.num_bytes,
             created_at=info.created_at,
+            metric=info.metric,
             download=f"/v1/runs/{run}/checkpoints/{info.step}/download",
         )
 

@@ -62,6 +62,8 @@ class CheckpointInfo:
     folder: str
     num_bytes: int
     created_at: float
+    metric: float | None = None
+    """``trainer.best_metric`` of its policy; ``None`` where it was not measured."""
 
 
 def blob_file(head: Manifest, name: str) -> str:
@@ -213,6 +215,7 @@ def describe(checkpoints: tuple[Checkpointed, ...]) -> list[CheckpointInfo]:
                     folder=checkpoint.folder,
                     num_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
                     created_at=manifest.stat().st_mtime,
+                    metric=checkpoint.metric,
                 )
             )
     return infos

@@ -308,7 +308,7 @@ async def test_a_description_tells_step_size_and_place(disk: Disk) -> None:
     written = await disk.write(await disk.head(3))
     [info] = describe((written,))
     folder = disk.root / "global_step_3"
-    assert (info.step, info.folder) == (3, str(folder))
+    assert (info.step, info.folder, info.metric) == (3, str(folder), 0.5)
     assert info.num_bytes == sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     assert info.created_at == (folder / MANIFEST_FILE).stat().st_mtime
 
