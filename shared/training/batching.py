@@ -1,6 +1,7 @@
 """Which rows go through the model together: groups → mini-batches → micro-batches. Pure.
 
-The plan depends on the sorted rows and the config only, so a replay packs as the first run did.
+The plan depends on the sorted rows and the config only, so a replay packs as the first run did. It is stored with the
+step all the same: a replay by another release of this code follows it.
 """
 
 from collections.abc import Sequence
@@ -27,71 +28,69 @@ def split_mini_batches(rows: Sequence[SequenceRow], groups: Sequence[GroupKey], 
 def pack_micro_batches(
     rows: Sequence[SequenceRow], indices: Sequence[int], max_tokens: int, *, share_prompts: bool
 ) -> MiniBatch:
-    """Cuts the rows of a mini-batch into micro-batches of at most `max_tokens` each, padding included.
+    """Cuts the rows of a mini-batch into micro-batches of at most `max_tokens` each, as the model computes them.
 
-    Rows with the same prompt stay together and families of similar length lie next to each other. A family that
-    does not fit is cut by length, longest rows first; a row that does not fit alone is a micro-batch of its own.
+    A row that does not fit alone is a micro-batch of its own.
+    """
+    return (_pack_families if share_prompts else _pack_padded)(rows, indices, max_tokens)
+
+
+def _pack_padded(rows: Sequence[SequenceRow], indices: Sequence[int], max_tokens: int) -> MiniBatch:
+    """For the plain pass: every token counts, padding too. Rows of similar length lie together, the longest first."""
+    micro_batches: MiniBatch = []
+    longest = 0
+    for index in sorted(indices, key=lambda index: (-_plain_tokens(rows[index]), index)):
+        if micro_batches and (len(micro_batches[-1]) + 1) * longest <= max_tokens:
+            micro_batches[-1].append(index)
+        else:
+            micro_batches.append([index])
+            longest = _plain_tokens(rows[index])
+    return micro_batches
+
+
+def _pack_families(rows: Sequence[SequenceRow], indices: Sequence[int], max_tokens: int) -> MiniBatch:
+    """For the shared pass: a prompt counts once, and there is no padding.
+
+    Rows with the same prompt stay together; a family that does not fit is cut, for each part computes the prompt
+    again. Parts go, the largest first, into the first micro-batch that has room.
     """
     families: dict[bytes, list[int]] = {}
     for index in indices:
         families.setdefault(rows[index].prompt_token_ids.tobytes(), []).append(index)
-    micro_batches: MiniBatch = []
-    current = _Shape(share_prompts)
-    for family in sorted(families.values(), key=lambda family: _family_order(rows, family)):
-        for part in _cut_family(rows, family, max_tokens, share_prompts):
-            grown = current.with_rows(rows, part)
-            if not micro_batches or grown.num_tokens > max_tokens:
-                micro_batches.append([])
-                grown = _Shape(share_prompts).with_rows(rows, part)
-            micro_batches[-1].extend(part)
-            current = grown
-    return micro_batches
+    parts = [part for family in families.values() for part in _cut_family(rows, family, max_tokens)]
+    return _first_fit([(_family_tokens(rows, part), part) for part in parts], max_tokens)
 
 
-def _family_order(rows: Sequence[SequenceRow], family: Sequence[int]) -> tuple[int, int, int]:
-    longest = max(rows[index].num_tokens for index in family)
-    return (-rows[family[0]].prompt_token_ids.size, -longest, family[0])
-
-
-def _cut_family(
-    rows: Sequence[SequenceRow], family: Sequence[int], max_tokens: int, share_prompts: bool
-) -> list[list[int]]:
-    if _Shape(share_prompts).with_rows(rows, family).num_tokens <= max_tokens:
+def _cut_family(rows: Sequence[SequenceRow], family: Sequence[int], max_tokens: int) -> list[list[int]]:
+    if _family_tokens(rows, family) <= max_tokens:
         return [list(family)]
-    parts: list[list[int]] = []
-    for index in sorted(family, key=lambda index: (-rows[index].num_tokens, index)):
-        fits = parts and _Shape(share_prompts).with_rows(rows, [*parts[-1], index]).num_tokens <= max_tokens
-        if fits:
-            parts[-1].append(index)
+    room = max_tokens - rows[family[0]].prompt_token_ids.size
+    return _first_fit([(_input_tokens(rows[index]), [index]) for index in family], room)
+
+
+def _first_fit(parts: Sequence[tuple[int, list[int]]], room: int) -> list[list[int]]:
+    """Parts of so many tokens, joined to as few lists as first-fit decreasing finds. Each is ordered by row."""
+    bins: list[list[int]] = []
+    sizes: list[int] = []
+    for num_tokens, part in sorted(parts, key=lambda part: (-part[0], part[1][0])):
+        place = next((at for at, size in enumerate(sizes) if size + num_tokens <= room), None)
+        if place is None:
+            bins.append(list(part))
+            sizes.append(num_tokens)
         else:
-            parts.append([index])
-    return parts
+            bins[place].extend(part)
+            sizes[place] += num_tokens
+    return [sorted(each) for each in bins]
 
 
-class _Shape:
-    """Padded size of a micro-batch: what the model computes for it."""
+def _plain_tokens(row: SequenceRow) -> int:
+    return row.prompt_token_ids.size + _input_tokens(row)
 
-    def __init__(self, share_prompts: bool, num_prompts: int = 0, num_rows: int = 0, longest: tuple[int, int] = (0, 0)):
-        self.share_prompts = share_prompts
-        self.num_prompts = num_prompts
-        self.num_rows = num_rows
-        self.longest = longest
 
-    @property
-    def num_tokens(self) -> int:
-        prompt, completion = self.longest
-        copies = self.num_prompts if self.share_prompts else self.num_rows
-        return copies * prompt + self.num_rows * completion
+def _family_tokens(rows: Sequence[SequenceRow], family: Sequence[int]) -> int:
+    return rows[family[0]].prompt_token_ids.size + sum(_input_tokens(rows[index]) for index in family)
 
-    def with_rows(self, rows: Sequence[SequenceRow], family: Sequence[int]) -> "_Shape":
-        """This and further rows of one more prompt."""
-        prompt, completion = self.longest
-        return _Shape(
-            self.share_prompts,
-            self.num_prompts + 1,
-            self.num_rows + len(family),
-            (
-                max(prompt, rows[family[0]].prompt_token_ids.size),
-                max(completion, *(rows[index].num_tokens for index in family)),
-            ),
-        )
+
+def _input_tokens(row: SequenceRow) -> int:
+    """A completion's last token predicts nothing, so the model does not read it."""
+    return row.num_tokens - 1

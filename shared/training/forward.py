@@ -6,7 +6,7 @@ Shapes: B rows, T longest completion, L longest sequence, M trained tokens, V vo
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from shared.modeling.logprobs import entropy, token_logprobs
+from shared.training.checkpointing import checkpointed_layers
 from shared.training.padding import pad_to_batch
-from shared.training.prompt_sharing import build_layout, predict_trained_tokens, shared_prompt_attention
+from shared.training.pass_config import DEFAULT_PASS, PassConfig
+from shared.training.prompt_layout import build_layout
+from shared.training.prompt_sharing import predict_trained_tokens, shared_prompt_attention
 from shared.training.rows import SequenceRow
 
 
@@ -36,13 +39,24 @@ TrainedLogits = Callable[[Sequence[SequenceRow]], Tensor]
 
 
 @contextmanager
-def trained_logits(model: PreTrainedModel, *, share_prompts: bool) -> Iterator[TrainedLogits]:
-    """The forward pass to use, and to call backward, within. Both give the same numbers; sharing is faster."""
-    if not share_prompts:
-        yield lambda rows: plain_logits(model, rows)
-        return
-    with shared_prompt_attention(model):
-        yield lambda rows: predict_trained_tokens(model, build_layout(rows, model.device))
+def trained_logits(
+    model: PreTrainedModel, *, share_prompts: bool, config: PassConfig = DEFAULT_PASS
+) -> Iterator[TrainedLogits]:
+    """The forward pass to use, and to call backward, within. All give the same numbers, up to their precision."""
+
+    def logits_of(rows: Sequence[SequenceRow]) -> Tensor:
+        # Only around the forward pass: each operation's backward follows the precision that its forward had.
+        with torch.autocast(model.device.type, config.autocast_dtype, enabled=config.autocast_dtype is not None):
+            if share_prompts:
+                return predict_trained_tokens(model, build_layout(rows, model.device))
+            return plain_logits(model, rows)
+
+    with ExitStack() as stack:
+        if share_prompts:
+            stack.enter_context(shared_prompt_attention(model))
+        if config.gradient_checkpointing:
+            stack.enter_context(checkpointed_layers(model))
+        yield logits_of
 
 
 def plain_logits(model: PreTrainedModel, rows: Sequence[SequenceRow]) -> Tensor:

@@ -83,6 +83,10 @@ class ModelInTraining:
 
             return await context.compute(prepare)
 
+    def put_back(self, trained: Trained) -> None:
+        """Keep what was taken for the next update; it must be as it was."""
+        self._held = trained
+
     async def publish(
         self, trained: Trained, version: int, model: ModelRef, run: str, step: int, context: CallContext
     ) -> tuple[PolicyRef, BlobRef]:

@@ -11,12 +11,13 @@ from shared.training.rows import sort_rows
 from tests.unit.functions.learner.builders import make_row, ragged_rows
 
 
-def padded_tokens(rows: Sequence[TrainRow], micro_batch: Sequence[int], share_prompts: bool) -> int:
+def computed_tokens(rows: Sequence[TrainRow], micro_batch: Sequence[int], share_prompts: bool) -> int:
     """What the model computes for a micro-batch."""
-    prompts = [rows[index].prompt_token_ids.tobytes() for index in micro_batch]
-    copies = len(set(prompts)) if share_prompts else len(prompts)
-    longest = max(rows[index].prompt_token_ids.size for index in micro_batch)
-    return copies * longest + len(prompts) * max(rows[index].num_tokens for index in micro_batch)
+    part = [rows[index] for index in micro_batch]
+    if share_prompts:
+        prompts = {row.prompt_token_ids.tobytes(): row.prompt_token_ids.size for row in part}
+        return sum(prompts.values()) + sum(row.num_tokens - 1 for row in part)
+    return len(part) * max(row.prompt_token_ids.size + row.num_tokens - 1 for row in part)
 
 
 @pytest.mark.parametrize("share_prompts", [True, False])
@@ -29,7 +30,7 @@ def test_every_row_is_packed_once_and_within_the_budget(share_prompts: bool, see
     assert sorted(index for micro_batch in plan for index in micro_batch) == list(range(len(rows)))
     for micro_batch in plan:
         assert micro_batch
-        assert len(micro_batch) == 1 or padded_tokens(rows, micro_batch, share_prompts) <= max_tokens
+        assert len(micro_batch) == 1 or computed_tokens(rows, micro_batch, share_prompts) <= max_tokens
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -48,36 +49,58 @@ def test_the_plan_does_not_depend_on_arrival(seed: int) -> None:
 def test_completions_of_a_prompt_stay_together_where_they_fit() -> None:
     rows = [make_row(uid, s, prompt=(n, n, n), completion=(1, 1)) for n, uid in enumerate("abcd") for s in range(3)]
 
-    plan = pack_micro_batches(rows, range(12), 20, share_prompts=True)
+    plan = pack_micro_batches(rows, range(12), 12, share_prompts=True)
 
     assert plan == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
 
 
 def test_prompts_that_cannot_be_shared_are_counted_once_per_row() -> None:
-    rows = [make_row("a", sample, prompt=(1, 1, 1), completion=(1,)) for sample in range(4)]
+    rows = [make_row("a", sample, prompt=(1, 1, 1), completion=(1, 1)) for sample in range(4)]
 
     assert pack_micro_batches(rows, range(4), 8, share_prompts=True) == [[0, 1, 2, 3]]
     assert pack_micro_batches(rows, range(4), 8, share_prompts=False) == [[0, 1], [2, 3]]
 
 
-def test_a_family_that_does_not_fit_is_cut_by_length() -> None:
-    lengths = (2, 9, 3, 9)
+def test_a_family_that_does_not_fit_is_cut_into_as_few_parts_as_first_fit_finds() -> None:
+    lengths = (3, 10, 4, 8)
     rows = [make_row("a", sample, prompt=(1, 1), completion=(1,) * n) for sample, n in enumerate(lengths)]
 
-    assert pack_micro_batches(rows, range(4), 20, share_prompts=True) == [[1, 3], [2, 0]]
+    assert pack_micro_batches(rows, range(4), 14, share_prompts=True) == [[1, 2], [0, 3]]
+
+
+def test_small_families_fill_the_room_that_large_ones_leave() -> None:
+    sizes = {"a": 2, "b": 9, "c": 2, "d": 9}
+    rows = [make_row(uid, 0, prompt=(n,), completion=(1,) * n) for uid, n in sizes.items()]
+    rows[2] = make_row("c", 0, prompt=(3,), completion=(1, 1))
+
+    assert pack_micro_batches(rows, range(4), 11, share_prompts=True) == [[0, 1], [2, 3]]
 
 
 def test_a_row_longer_than_the_budget_is_alone() -> None:
     rows = [make_row("a", 0, completion=(1,) * 30), make_row("a", 1)]
 
     assert pack_micro_batches(rows, range(2), 10, share_prompts=True) == [[0], [1]]
+    assert pack_micro_batches(rows, range(2), 10, share_prompts=False) == [[0], [1]]
 
 
-def test_similar_lengths_lie_together() -> None:
-    sizes = {"a": 2, "b": 9, "c": 2, "d": 9}
-    rows = [make_row(uid, s, prompt=(n,), completion=(1,) * n) for uid, n in sizes.items() for s in range(2)]
+def test_without_sharing_similar_lengths_lie_together() -> None:
+    """A row of 2 + 9 and one of 9 + 2 tokens have the same length."""
+    sizes = [(2, 10), (1, 2), (9, 3), (2, 1)]
+    rows = [make_row("a", s, prompt=(s,) * p, completion=(1,) * n) for s, (p, n) in enumerate(sizes)]
 
-    assert pack_micro_batches(rows, range(8), 38, share_prompts=True) == [[2, 3, 6, 7], [0, 1, 4, 5]]
+    assert pack_micro_batches(rows, range(4), 22, share_prompts=False) == [[0, 2], [1, 3]]
+
+
+def test_ragged_batches_are_nearly_full() -> None:
+    """Of 64 rows of up to 200 tokens in micro-batches of 4,096."""
+    rows = ragged_rows(num_groups=16, group_size=4, max_prompt=150, max_completion=150)
+    for share_prompts, least in ((True, 0.9), (False, 0.85)):
+        plan = pack_micro_batches(rows, range(64), 1024, share_prompts=share_prompts)
+        real = sum(computed_tokens(rows, [index], share_prompts=False) for index in range(64))
+        if share_prompts:
+            real = computed_tokens(rows, range(64), share_prompts=True)
+        assert real / sum(computed_tokens(rows, part, share_prompts) for part in plan) > least
+        assert len(plan) <= -(-real // 1024) + 1 + (not share_prompts)
 
 
 def test_mini_batches_are_runs_of_whole_groups() -> None:

@@ -11,7 +11,6 @@ from functions.learner.rows import TrainRow
 from shared.training.forward import completion_logprobs, trained_logits
 from shared.training.prompt_sharing import (
     VERIFIED_MODEL_TYPES,
-    build_layout,
     shared_prompt_attention,
     supports_prompt_sharing,
 )
@@ -69,45 +68,6 @@ def test_long_prompts_and_groups_of_heads_in_a_wide_block() -> None:
     _, gradient = logprobs_and_gradient(model, rows, share_prompts=True)
 
     assert relative_gap(gradient, plain_gradient) < 1e-5
-
-
-def test_gradient_checkpointing_changes_nothing() -> None:
-    model = tiny_model()
-    rows = ragged_rows()
-    _, expected = logprobs_and_gradient(model, rows, share_prompts=True)
-
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
-    model.train()
-    passes: list[int] = []
-    model.model.layers[0].self_attn.register_forward_hook(lambda *_: passes.append(1))
-    _, gradient = logprobs_and_gradient(model, rows, share_prompts=True)
-
-    assert len(passes) == 2, "the layer is not computed again for the backward pass: nothing was tested"
-    assert relative_gap(gradient, expected) < 1e-6
-
-
-def test_each_distinct_prompt_is_held_once_whatever_group_it_is_of() -> None:
-    rows = [
-        make_row("a", 0, prompt=(1, 2), completion=(5, 6, 7)),
-        make_row("b", 0, prompt=(1, 2), completion=(8,)),
-        make_row("c", 0, prompt=(3,), completion=(9, 9)),
-    ]
-
-    layout = build_layout(rows, torch.device("cpu"))
-
-    assert layout.token_ids.tolist() == [1, 2, 3, 5, 6, 9]
-    assert layout.position_ids.tolist() == [0, 1, 0, 2, 3, 1]
-    assert layout.predictors.tolist() == [1, 3, 4, 1, 2, 5]
-
-
-def test_masked_tokens_are_seen_but_not_predicted() -> None:
-    row = make_row(prompt=(1,), completion=(5, 6, 7), loss_mask=np.array([True, False, True]))
-
-    layout = build_layout([row], torch.device("cpu"))
-
-    assert layout.token_ids.tolist() == [1, 5, 6]
-    assert layout.predictors.tolist() == [0, 2]
 
 
 @pytest.mark.parametrize(
