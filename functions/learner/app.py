@@ -3,11 +3,10 @@
 from typing import ClassVar
 
 from functions.learner.batch import read_batch
-from functions.learner.config import LearnerConfig
 from functions.learner.credit import needs_old_logprobs
 from functions.learner.credit_config import CreditConfig
 from functions.learner.credit_pass import CreditPass, credit_pass
-from functions.learner.update import UpdateResult, update_policy
+from functions.learner.update_call import InThisProcess, UpdateCalls
 from shared.codec.token_values import encode_token_values
 from shared.contracts.call import StageCall
 from shared.contracts.errors import InvalidInput
@@ -34,6 +33,7 @@ class LearnerHandler:
     def __init__(self, settings: FunctionSettings) -> None:
         self._settings = settings
         self._trained = ModelInTraining(new_model, name="policy")
+        self._updates = UpdateCalls(self._trained, InThisProcess())
 
     async def handle(self, call: StageCall[LearnerInputs], context: CallContext) -> Outcome[LearnerOutputs]:
         """Run the call's operation. Raises ``InvalidInput``, ``WrongPolicy``, ``MissingBlob``, ``UpdateFailed``."""
@@ -42,8 +42,9 @@ class LearnerHandler:
                 return await self._publish_initial(call, inputs, context)
             case AdvantagesInputs() as inputs:
                 return await self._advantages(call, inputs, _policy_of(call), context)
-            case UpdateInputs() as inputs:
-                return await self._update(call, inputs, _policy_of(call), context)
+            case UpdateInputs():
+                policy = _policy_of(call)
+                return await self._updates.answer(call, policy, checked_model(policy.model, self._settings), context)
 
     async def _publish_initial(
         self, call: StageCall[LearnerInputs], inputs: InitInputs, context: CallContext
@@ -87,41 +88,6 @@ class LearnerHandler:
         return Outcome(
             outputs=LearnerOutputs(advantages=ref, kl_coef=result.credit.next_kl_coef),
             metrics=result.credit.metrics,
-            policy_version=policy.version,
-            weights_digest=policy.digest,
-        )
-
-    async def _update(
-        self, call: StageCall[LearnerInputs], inputs: UpdateInputs, policy: PolicyRef, context: CallContext
-    ) -> Outcome[LearnerOutputs]:
-        path = checked_model(policy.model, self._settings)
-        with context.watch.measure("load"):
-            rows = await read_batch(call.key.batch, inputs, policy, context)
-        config = LearnerConfig.from_contract(inputs.optim, inputs.algorithm, inputs.temperature, inputs.kl_coef)
-        trained = await self._trained.take(policy, path, inputs.state, config, context, threads=call.threads)
-
-        def compute() -> UpdateResult:
-            use_threads(call.threads)
-            return update_policy(
-                trained.model,
-                trained.optimizer,
-                rows,
-                config,
-                step=call.key.step,
-                should_stop=context.stop.is_set,
-            )
-
-        with context.watch.measure("compute"):
-            result = await context.compute(compute)
-        context.stop.raise_if_set()
-        made, state = await self._trained.publish(
-            trained, policy.version + 1, policy.model, call.key.run, call.key.step + 1, context
-        )
-        return Outcome(
-            outputs=LearnerOutputs(
-                policy=made, state=state, num_updates=result.num_updates, kl_coef=result.next_kl_coef
-            ),
-            metrics=result.metrics,
             policy_version=policy.version,
             weights_digest=policy.digest,
         )

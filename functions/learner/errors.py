@@ -1,6 +1,6 @@
-"""What can be wrong with a batch. All are bad input: the same call can never succeed."""
+"""What can be wrong with a batch, which is bad input: the same call can never succeed; and with its update."""
 
-from shared.contracts.errors import InvalidInput
+from shared.contracts.errors import InvalidInput, UpdateFailed
 
 
 class MissingReward(InvalidInput):
@@ -13,3 +13,7 @@ class GroupTooSmall(InvalidInput):
 
 class MissingValues(InvalidInput):
     """A critic's values, or a reference's logprobs, that the algorithm needs and the call does not name."""
+
+
+class UpdateTooLong(UpdateFailed):
+    """No call has the time for a single micro-batch, as measured on those before; the policy is unchanged."""

@@ -1,40 +1,78 @@
-"""What an interrupted step needs to go on: where it stood, and what was known before its first update only.
+"""How far a step is: what it needs to go on besides weights and optimizer state.
 
 Shapes: B rows, T longest completion.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from shared.training.batching import MiniBatch
+from shared.training.errors import DamagedState
 from shared.training.metric_sums import MetricSums
 from shared.training.state_blob import decode_state, encode_state
 
 KIND = "update progress"
+OLD_LOGPROBS = "old_logprobs"
+GRADIENT = "gradient."
+"""Begins the name of a parameter's gradient."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class UpdateProgress:
-    """A step of several updates, cut between two of them. Weights and optimizer state are stored beside it."""
+    """A step that is cut between two of its micro-batches, whether in a pass for logprobs or in an update."""
 
-    next_update: int
-    old_logprobs: Tensor
-    """[B, T] under the policy before the first update, which the changed weights no longer give."""
-    sums: MetricSums
-    """Metrics of the updates so far."""
+    packing_plan: list[MiniBatch] | None = None
+    """Row numbers of every micro-batch of every mini-batch; None before it is made."""
+    old_logprobs: Tensor | None = None
+    """[B, T] under the policy before the first update, which the changed weights no longer give; 0 in rows that are
+    not scored yet."""
+    num_scored: int = 0
+    """Micro-batches that `old_logprobs` covers."""
+    next_update: int = 0
+    """Updates that the weights contain."""
+    next_micro_batch: int = 0
+    """Micro-batches of the update after these whose gradient is in `gradient`."""
+    gradient: dict[str, Tensor] = field(default_factory=dict)
+    """Summed over these, by parameter name; one that none of them reached has none."""
+    terms: dict[str, float] = field(default_factory=dict)
+    """Parts of the loss, summed over these."""
+    sums: MetricSums = field(default_factory=MetricSums)
+    """Metrics so far."""
+
+    def branch(self) -> "UpdateProgress":
+        """The same place, to go on from without moving this one."""
+        sums = MetricSums(dict(self.sums.sums), dict(self.sums.maxima))
+        return replace(self, gradient=dict(self.gradient), terms=dict(self.terms), sums=sums)
 
     def to_blob(self) -> bytes:
         """As bytes for the blob store; numbers come back exactly."""
-        facts = {"next_update": self.next_update, "sums": self.sums.sums, "maxima": self.sums.maxima}
-        return encode_state(KIND, {"old_logprobs": self.old_logprobs}, facts)
+        tensors = {f"{GRADIENT}{name}": tensor for name, tensor in self.gradient.items()}
+        if self.old_logprobs is not None:
+            tensors[OLD_LOGPROBS] = self.old_logprobs
+        facts = {
+            "packing_plan": self.packing_plan,
+            "num_scored": self.num_scored,
+            "next_update": self.next_update,
+            "next_micro_batch": self.next_micro_batch,
+            "terms": self.terms,
+            "sums": self.sums.sums,
+            "maxima": self.sums.maxima,
+        }
+        return encode_state(KIND, tensors, facts)
 
     @classmethod
     def from_blob(cls, blob: bytes) -> "UpdateProgress":
         """Inverse of `to_blob`. Raises DamagedState."""
         tensors, facts = decode_state(KIND, blob)
-        sums = {name: (total, weight) for name, (total, weight) in facts["sums"].items()}
-        return cls(
-            next_update=facts["next_update"],
-            old_logprobs=tensors["old_logprobs"],
-            sums=MetricSums(sums, facts["maxima"]),
-        )
+        old_logprobs = tensors.pop(OLD_LOGPROBS, None)
+        try:
+            sums = {name: (total, weight) for name, (total, weight) in facts.pop("sums").items()}
+            return cls(
+                old_logprobs=old_logprobs,
+                gradient={name.removeprefix(GRADIENT): tensor for name, tensor in tensors.items()},
+                sums=MetricSums(sums, facts.pop("maxima")),
+                **facts,
+            )
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise DamagedState(f"the blob is no progress of an update: {error!r}") from error

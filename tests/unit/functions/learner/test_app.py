@@ -18,7 +18,7 @@ from shared.codec.token_values import decode_token_values, encode_token_values
 from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, CallKey, StageCall
 from shared.contracts.completion import Completion, SampleId
-from shared.contracts.errors import Cancelled, InvalidInput, MissingBlob, WrongPolicy
+from shared.contracts.errors import Cancelled, InvalidInput, MissingBlob, UpdateFailed, WrongPolicy
 from shared.contracts.learner import (
     AdvantagesInputs,
     AlgorithmConfig,
@@ -404,3 +404,75 @@ async def test_the_advantages_call_loads_the_model_once_for_the_update(world: Wo
     await world.update(policy, None, algorithm=PPO, part=part, advantages=credit.outputs.advantages)
 
     assert policy.weights.id not in read
+
+
+MANY_UPDATES = AlgorithmConfig(ppo_epochs=2, ppo_mini_batch_size=1, max_token_len=1)
+NUM_PASSES = 12
+"""Four rows one by one: their old logprobs, then two epochs."""
+
+
+def late(world: World) -> CallContext:
+    """A context of a call whose time is over: a learner that does not know its pace makes one pass all the same."""
+    return replace(world.context, deadline_at=time.time() - 1)
+
+
+@pytest.mark.parametrize("is_cold", [True, False])
+async def test_a_step_in_segments_is_bit_equal_to_one_in_a_piece(world: World, is_cold: bool) -> None:
+    policy = await world.init()
+    part = await world.part(policy)
+    whole = await world.update(policy, None, algorithm=MANY_UPDATES, part=part)
+    in_time, out_of_time = world.context, late(world)
+    outcome, num_segments = None, 0
+
+    while outcome is None or outcome.status == "continue":
+        world.handler = LearnerHandler(world.settings) if is_cold or outcome is None else world.handler
+        # A warm learner that knows its pace would rather do nothing than be late.
+        world.context = out_of_time if is_cold or outcome is None else in_time
+        outcome = await world.update(
+            policy,
+            None,
+            algorithm=MANY_UPDATES,
+            part=part,
+            progress=None if outcome is None else outcome.outputs.progress,
+        )
+        num_segments += 1
+        assert (outcome.policy_version, outcome.weights_digest) == (0, policy.digest)
+        assert (outcome.outputs.policy is None) == (outcome.outputs.progress is not None)
+
+    assert num_segments == (NUM_PASSES if is_cold else 2)
+    assert outcome.outputs == whole.outputs
+    assert outcome.metrics == whole.metrics
+
+
+async def test_an_update_for_which_no_call_has_the_time_is_refused_and_changes_nothing(world: World) -> None:
+    policy = await world.init()
+    part = await world.part(policy)
+    in_time, world.context = world.context, late(world)
+    progress = (await world.update(policy, None, algorithm=MANY_UPDATES, part=part)).outputs.progress
+
+    idle = await world.update(policy, None, algorithm=MANY_UPDATES, part=part, progress=progress)
+    assert idle.status == "continue"
+    with pytest.raises(UpdateFailed, match=r"smaller actor.ppo_max_token_len_per_gpu, or a longer timeoutSeconds"):
+        await world.update(policy, None, algorithm=MANY_UPDATES, part=part, progress=idle.outputs.progress)
+
+    world.context = in_time
+    gone_on = await world.update(policy, None, algorithm=MANY_UPDATES, part=part, progress=idle.outputs.progress)
+    world.handler = LearnerHandler(world.settings)
+    assert gone_on.outputs == (await world.update(policy, None, algorithm=MANY_UPDATES, part=part)).outputs
+
+
+async def test_progress_that_belongs_elsewhere_is_refused(world: World) -> None:
+    policy = await world.init()
+    part = await world.part(policy)
+    first = (await world.update(policy, None, part=part)).outputs
+    in_time, world.context = world.context, late(world)
+    world.handler = LearnerHandler(world.settings)
+    cut = (await world.update(policy, None, algorithm=MANY_UPDATES, part=part)).outputs
+    world.context = in_time
+
+    with pytest.raises(InvalidInput, match="the cut step updates"):
+        await world.update(first.policy, first.state, algorithm=MANY_UPDATES, progress=cut.progress, step=1)
+    with pytest.raises(InvalidInput, match="is no cut step"):
+        await world.update(policy, None, algorithm=MANY_UPDATES, part=part, progress=policy.weights)
+    with pytest.raises(InvalidInput, match="another batch"):
+        await world.update(policy, None, algorithm=AlgorithmConfig(), dropped=(ROWS[0],), progress=cut.progress, step=2)

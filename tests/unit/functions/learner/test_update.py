@@ -1,59 +1,23 @@
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.optim import AdamW
 from transformers import PreTrainedModel
 
-from functions.learner.config import LearnerConfig
-from functions.learner.credit_pass import credit_pass
 from functions.learner.errors import MissingReward
-from functions.learner.progress import UpdateProgress
 from functions.learner.rows import TrainRow
-from functions.learner.update import UpdateResult, never, update_policy
-from shared.contracts.completion import SampleId
-from shared.training.errors import DamagedState, InvalidRows, NonFiniteGradient
+from shared.training.errors import InvalidRows, NonFiniteGradient
 from shared.training.optimizer import build_optimizer, load_optimizer_state, optimizer_state_to_blob
 from tests.unit.functions.learner.builders import (
     VOCAB,
     make_config,
     make_row,
     ragged_rows,
-    tiny_model,
-    with_numbers,
 )
-
-
-class Learner:
-    """A model and its optimizer, as they stand before a step."""
-
-    def __init__(self, config: LearnerConfig, **sizes: Any) -> None:
-        self.config = config
-        self.model: PreTrainedModel = tiny_model(**sizes)
-        self.optimizer: AdamW = build_optimizer(self.model, config)
-
-    def step(
-        self,
-        rows: list[TrainRow],
-        step: int = 0,
-        should_stop: Callable[[], bool] = never,
-        progress: UpdateProgress | None = None,
-    ) -> UpdateResult:
-        return update_policy(self.model, self.optimizer, rows, self.config, step, should_stop, progress)
-
-    def weights(self) -> torch.Tensor:
-        return torch.cat([parameter.detach().flatten() for parameter in self.model.parameters()])
-
-    def moved_to_another_machine(self) -> "Learner":
-        other = Learner(self.config)
-        other.model.load_state_dict(self.model.state_dict())
-        load_optimizer_state(other.optimizer, other.model, optimizer_state_to_blob(self.optimizer, self.model))
-        return other
-
+from tests.unit.functions.learner.learner import Learner, Passes
 
 MANY_UPDATES = make_config(ppo_epochs=2, ppo_mini_batch_size=2, max_token_len=30, weight_decay=0.1)
 
@@ -76,38 +40,6 @@ def test_a_replay_is_bit_equal_whatever_the_arrival(num_threads: int) -> None:
 
     assert torch.equal(learners[0].weights(), learners[1].weights())
     assert not torch.equal(learners[0].weights(), Learner(MANY_UPDATES).weights())
-
-
-@pytest.mark.parametrize("stop_after", [1, 2, 3])
-def test_a_step_cut_between_updates_and_moved_is_bit_equal_to_one_in_a_piece(stop_after: int) -> None:
-    rows = ragged_rows()
-    whole = Learner(MANY_UPDATES)
-    expected = whole.step(rows)
-    asked = iter([False] * (stop_after - 1) + [True])
-    cut = Learner(MANY_UPDATES)
-
-    first = cut.step(rows, should_stop=lambda: next(asked))
-    assert first.progress is not None
-    cut = cut.moved_to_another_machine()
-    second = cut.step(rows, progress=UpdateProgress.from_blob(first.progress.to_blob()))
-
-    assert (first.num_updates, second.num_updates, expected.num_updates) == (stop_after, 4, 4)
-    assert second.progress is None
-    assert second.metrics == expected.metrics
-    assert torch.equal(cut.weights(), whole.weights())
-
-
-def test_a_call_makes_progress_even_if_it_should_have_stopped_before() -> None:
-    result = Learner(MANY_UPDATES).step(ragged_rows(), should_stop=lambda: True)
-
-    assert result.num_updates == 1
-
-
-def test_nobody_is_asked_to_stop_a_finished_step() -> None:
-    def fail() -> bool:
-        raise AssertionError("asked")
-
-    assert Learner(make_config()).step(ragged_rows(), should_stop=fail).progress is None
 
 
 def test_the_size_of_micro_batches_changes_nothing_but_rounding() -> None:
@@ -151,9 +83,11 @@ def sequence_logprob(model: PreTrainedModel, row: TrainRow) -> float:
 
 def test_one_update_takes_its_own_logprobs_and_many_take_the_first_ones() -> None:
     rows = ragged_rows()
+    # Four passes for the old logprobs, two for the first update.
+    plan = [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8], [9, 10, 11]]]
     single = Learner(make_config()).step(rows).metrics
     several = Learner(MANY_UPDATES).step(rows).metrics
-    first_of_several = Learner(MANY_UPDATES).step(rows, should_stop=lambda: True).metrics
+    first_of_several = Learner(MANY_UPDATES).step(rows, packing_plan=plan, budget=Passes(6)).metrics
 
     assert single["actor/ppo_kl"] == 0.0
     assert first_of_several["actor/ppo_kl"] == pytest.approx(0.0, abs=1e-6)
@@ -343,16 +277,6 @@ def test_a_bad_batch_changes_nothing(rows: list[TrainRow], error: type[Exception
     assert not learner.optimizer.state
 
 
-@pytest.mark.parametrize("change", [{"next_update": 4}, {"next_update": 0}, {"old_logprobs": torch.zeros(3, 3)}])
-def test_the_progress_of_another_batch_is_refused(change: dict[str, Any]) -> None:
-    learner = Learner(MANY_UPDATES)
-    progress = learner.step(ragged_rows(), should_stop=lambda: True).progress
-    assert progress is not None
-
-    with pytest.raises(DamagedState, match="another batch"):
-        learner.step(ragged_rows(), progress=replace(progress, **change))
-
-
 def test_a_model_that_cannot_share_prompts_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = ragged_rows()
     shared, plain = Learner(MANY_UPDATES), Learner(MANY_UPDATES)
@@ -362,103 +286,6 @@ def test_a_model_that_cannot_share_prompts_learns_the_same(monkeypatch: pytest.M
     plain.step(rows)
 
     torch.testing.assert_close(plain.weights(), shared.weights(), atol=1e-4, rtol=1e-4)
-
-
-PENALISED = make_config(
-    kl_penalty="kl",
-    kl_coef=0.3,
-    kl_controller="adaptive",
-    ppo_epochs=2,
-    ppo_mini_batch_size=2,
-    max_token_len=30,
-    clip_ratio_c=3.0,
-)
-
-
-def penalised_rows() -> list[TrainRow]:
-    return with_numbers(ragged_rows(), "reference_logprobs", "values")
-
-
-def with_stored_credit(learner: Learner, rows: list[TrainRow]) -> list[TrainRow]:
-    """The rows as a call for their advantages leaves them for the update."""
-    config = learner.config
-    made = credit_pass(
-        learner.model, rows, config.credit, temperature=config.temperature, max_token_len=config.max_token_len
-    )
-    vectors = made.vectors()
-    ids = [SampleId(row.row_uid, row.sample) for row in made.rows]
-    return [
-        replace(row, advantages=vectors["advantages"][id], old_logprobs=vectors["old_logprobs"][id])
-        for row, id in zip(made.rows, ids, strict=True)
-    ]
-
-
-@pytest.mark.parametrize("estimator", ["gae", "grpo", "reinforce_plus_plus"])
-def test_advantages_of_a_call_of_their_own_make_the_same_update(estimator: str) -> None:
-    config = replace(PENALISED, credit=replace(PENALISED.credit, adv_estimator=estimator))
-    together, apart = Learner(config), Learner(config)
-
-    expected = together.step(penalised_rows())
-    result = apart.step(with_stored_credit(apart, penalised_rows()))
-
-    assert torch.equal(apart.weights(), together.weights())
-    assert expected.next_kl_coef != config.credit.kl_coef
-    assert result.next_kl_coef is None
-    assert result.metrics.items() <= expected.metrics.items()
-    assert expected.metrics["actor/reward_kl_penalty"] != 0.0
-
-
-@pytest.mark.parametrize("stop_after", [1, 3])
-def test_a_cut_step_keeps_the_penalty_of_the_policy_that_sampled(stop_after: int) -> None:
-    whole, cut = Learner(PENALISED), Learner(PENALISED)
-    expected = whole.step(penalised_rows())
-    asked = iter([False] * (stop_after - 1) + [True])
-
-    first = cut.step(penalised_rows(), should_stop=lambda: next(asked))
-    second = cut.step(penalised_rows(), progress=first.progress)
-
-    assert torch.equal(cut.weights(), whole.weights())
-    assert (second.metrics, second.next_kl_coef) == (expected.metrics, expected.next_kl_coef)
-
-
-def test_the_coefficient_of_the_penalty_changes_the_update() -> None:
-    gentle, strict = Learner(PENALISED), Learner(replace(PENALISED, credit=replace(PENALISED.credit, kl_coef=3.0)))
-    for learner in (gentle, strict):
-        learner.step(penalised_rows())
-
-    assert not torch.equal(gentle.weights(), strict.weights())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"loss_mode": "gspo"},
-        {"loss_mode": "cispo", "clip_ratio_low": 0.0, "clip_ratio_high": 0.0},
-        {"kl_loss_type": "mse"},
-        {"kl_loss_type": "kl"},
-        {"rollout_is": "token"},
-        {"rollout_is": "sequence"},
-        {"loss_agg_mode": "seq-mean-token-sum-norm", "max_completion_tokens": 7},
-        {"adv_estimator": "rloo"},
-        {"adv_estimator": "reinforce_plus_plus_baseline"},
-        {"adv_estimator": "gae"},
-        {"adv_estimator": "reinforce_plus_plus", "gamma": 0.5},
-        {"overlong_len": 4, "max_completion_tokens": 7},
-    ],
-)
-def test_every_choice_makes_another_update_that_is_the_same_for_any_micro_batches(change: dict[str, Any]) -> None:
-    plain = Learner(make_config(ppo_mini_batch_size=2, weight_decay=0.0, eps=1.0))
-    learners = [
-        Learner(make_config(ppo_mini_batch_size=2, weight_decay=0.0, eps=1.0, max_token_len=budget, **change))
-        for budget in (10_000, 1)
-    ]
-    for learner in (plain, *learners):
-        learner.step(penalised_rows())
-
-    start = Learner(make_config()).weights()
-    moved = [learner.weights() - start for learner in (*learners, plain)]
-    assert (moved[0] - moved[1]).norm() < 1e-5 * moved[0].norm() + 1e-7
-    assert (moved[0] - moved[2]).norm() > 2e-4 * moved[2].norm()
 
 
 def test_truncated_completions_are_left_out_of_the_update() -> None:

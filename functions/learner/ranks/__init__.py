@@ -1,0 +1,1 @@
+"""Several processes, one per GPU of a replica, that make each update together."""

@@ -1,0 +1,181 @@
+"""Answer an update call: read the batch and the model, update as far as the deadline allows, store, reply.
+
+    call ─▶ rows, weights, optimizer state ─▶ update ─┬─▶ complete: version k+1 and its state, `done`
+            (and where an earlier call stopped)       └─▶ cut: weights, state, gradient so far, `continue`
+
+Whatever a reply names is stored before it. A learner that is killed at any time loses nothing but its own work, and a
+released one nothing at all.
+"""
+
+from typing import Protocol
+
+from functions.learner.batch import read_batch
+from functions.learner.config import LearnerConfig
+from functions.learner.progress import UpdateProgress
+from functions.learner.rows import TrainRow
+from functions.learner.segments import (
+    Segment,
+    first_segment,
+    read_progress,
+    read_segment,
+    refuse_endless,
+    write_segment,
+)
+from functions.learner.time_budget import Budget, Pace, TimeBudget
+from functions.learner.update import UpdateResult, update_policy
+from shared.contracts.call import StageCall
+from shared.contracts.learner import LearnerInputs, LearnerOutputs, UpdateInputs
+from shared.contracts.policy import PolicyRef
+from shared.modeling.threads import use_threads
+from shared.service.handler import CallContext, Outcome
+from shared.training.model_in_training import ModelInTraining, Trained
+
+
+class Updater(Protocol):
+    """Where updates are computed."""
+
+    async def update(
+        self,
+        trained: Trained,
+        rows: list[TrainRow],
+        call: StageCall[LearnerInputs],
+        budget: Budget,
+        progress: UpdateProgress | None,
+        context: CallContext,
+    ) -> UpdateResult:
+        """Train the model in place. Raises what ``update_policy`` raises."""
+        ...
+
+
+class InThisProcess:
+    """On the compute thread."""
+
+    async def update(
+        self,
+        trained: Trained,
+        rows: list[TrainRow],
+        call: StageCall[LearnerInputs],
+        budget: Budget,
+        progress: UpdateProgress | None,
+        context: CallContext,
+    ) -> UpdateResult:
+        """Train the model in place. Raises what ``update_policy`` raises."""
+
+        def compute() -> UpdateResult:
+            use_threads(call.threads)
+            return update_policy(
+                trained.model,
+                trained.optimizer,
+                rows,
+                config_of(call),
+                call.key.step,
+                budget=budget,
+                progress=progress,
+            )
+
+        return await context.compute(compute)
+
+
+def config_of(call: StageCall[LearnerInputs]) -> LearnerConfig:
+    """The config that an update call carries. Raises ``InvalidTrainingConfig``."""
+    inputs = update_inputs(call)
+    return LearnerConfig.from_contract(inputs.optim, inputs.algorithm, inputs.temperature, inputs.kl_coef)
+
+
+def update_inputs(call: StageCall[LearnerInputs]) -> UpdateInputs:
+    """The call's inputs; it is an update call."""
+    assert isinstance(call.inputs.operation, UpdateInputs)
+    return call.inputs.operation
+
+
+class UpdateCalls:
+    """Answers update calls, one at a time."""
+
+    def __init__(self, trained: ModelInTraining, updater: Updater) -> None:
+        self._trained = trained
+        self._updater = updater
+        self._pace = Pace()
+
+    async def answer(
+        self, call: StageCall[LearnerInputs], policy: PolicyRef, path: str, context: CallContext
+    ) -> Outcome[LearnerOutputs]:
+        """Make version k+1, or go as far as the deadline allows.
+
+        Raises ``InvalidInput``, ``MissingBlob``, ``WrongPolicy`` and ``UpdateFailed``.
+        """
+        inputs, config = update_inputs(call), config_of(call)
+        with context.watch.measure("load"):
+            rows = await read_batch(call.key.batch, inputs, policy, context)
+            segment = first_segment(policy, inputs.state)
+            if inputs.progress is not None:
+                segment = await read_segment(inputs.progress, policy, context)
+            progress = await read_progress(segment, context)
+        trained = await self._trained.take(segment.policy, path, segment.state, config, context, threads=call.threads)
+        budget = TimeBudget(self._pace, context.remaining_s, context.stop.is_set)
+        with context.watch.measure("compute"):
+            result = await self._updater.update(trained, rows, call, budget, progress, context)
+        context.stop.raise_if_set()
+        with self._pace.storing():
+            if result.progress is None:
+                outputs = await self._complete(call, policy, trained, result, context)
+            else:
+                num_updates = 0 if progress is None else progress.next_update
+                if result.num_updates == num_updates:
+                    self._trained.put_back(trained)
+                else:
+                    segment = await self._with_weights(call, segment, policy, trained, context)
+                outputs = await self._cut(call, segment, config, result, result.progress, context)
+        return Outcome(
+            outputs=outputs,
+            status="done" if result.progress is None else "continue",
+            metrics=result.metrics if result.progress is None else {},
+            policy_version=policy.version,
+            weights_digest=policy.digest,
+        )
+
+    async def _complete(
+        self,
+        call: StageCall[LearnerInputs],
+        policy: PolicyRef,
+        trained: Trained,
+        result: UpdateResult,
+        context: CallContext,
+    ) -> LearnerOutputs:
+        """Store the next version."""
+        made, state = await self._trained.publish(
+            trained, policy.version + 1, policy.model, call.key.run, call.key.step + 1, context
+        )
+        return LearnerOutputs(policy=made, state=state, num_updates=result.num_updates, kl_coef=result.next_kl_coef)
+
+    async def _with_weights(
+        self,
+        call: StageCall[LearnerInputs],
+        segment: Segment,
+        policy: PolicyRef,
+        trained: Trained,
+        context: CallContext,
+    ) -> Segment:
+        """Store weights between two versions. They belong to the step, and go with its batch."""
+        made, state = await self._trained.publish(
+            trained, policy.version, policy.model, call.key.run, call.key.step, context
+        )
+        return segment.model_copy(update={"policy": made, "state": state})
+
+    async def _cut(
+        self,
+        call: StageCall[LearnerInputs],
+        segment: Segment,
+        config: LearnerConfig,
+        result: UpdateResult,
+        progress: UpdateProgress,
+        context: CallContext,
+    ) -> LearnerOutputs:
+        """Store how far the step is. Raises ``UpdateTooLong``."""
+        if result.num_passes:
+            blob = await context.compute(progress.to_blob)
+            ref = await context.blobs.put(call.key.run, call.key.step, "progress", blob)
+            segment = segment.model_copy(update={"progress": ref, "num_idle": 0})
+        else:
+            segment = segment.model_copy(update={"num_idle": segment.num_idle + 1})
+            refuse_endless(segment, self._pace, config.max_token_len)
+        return LearnerOutputs(num_updates=result.num_updates, progress=await write_segment(call, segment, context))

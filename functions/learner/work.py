@@ -1,0 +1,152 @@
+"""The work of a step, micro-batch after micro-batch, as far as the budget allows.
+
+Every loop goes in rounds of one micro-batch per rank. Between two rounds the step can be cut: what it needs to go on
+is in its progress, the gradient so far included.
+
+Shapes: B rows, T longest completion.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW
+from transformers import PreTrainedModel
+
+from functions.learner.config import LearnerConfig
+from functions.learner.objective import micro_batch_loss
+from functions.learner.progress import UpdateProgress
+from functions.learner.ranks.gradient import full_gradient, set_gradient
+from functions.learner.ranks.group import Ranks
+from functions.learner.ranks.reduction import reduced
+from functions.learner.ranks.sharing import Share, num_tokens, share_of
+from functions.learner.rows import TrainRow
+from functions.learner.time_budget import Budget, PassKind
+from functions.learner.train_batch import MicroBatchTensors, TrainBatch
+from shared.training.aggregation import LossDenominators
+from shared.training.batching import MicroBatch, MiniBatch
+from shared.training.errors import DamagedState
+from shared.training.forward import TrainedLogits, completion_logprobs
+from shared.training.gradient import clip_gradient, complete_gradient
+from shared.training.metric_sums import MetricSums
+from shared.training.optimizer import trainable_parameters
+
+
+class Work:
+    """One call's part of a step. `at` says where the step stands and moves with it."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        optimizer: AdamW,
+        logits_of: TrainedLogits,
+        rows: Sequence[TrainRow],
+        config: LearnerConfig,
+        budget: Budget,
+        ranks: Ranks,
+        at: UpdateProgress,
+    ) -> None:
+        self.at = at
+        self.num_passes = 0
+        self._model = model
+        self._optimizer = optimizer
+        self._logits_of = logits_of
+        self._rows = rows
+        self._config = config
+        self._budget = budget
+        self._ranks = ranks
+
+    @torch.no_grad()
+    def score(self, micro_batches: Sequence[MicroBatch]) -> bool:
+        """Complete the policy's own logprobs `[B, T]`; False where the budget ended before."""
+        at = self.at
+        made = torch.zeros(len(self._rows), max(row.num_tokens for row in self._rows))
+        while at.num_scored < len(micro_batches):
+            round_ = micro_batches[at.num_scored : at.num_scored + self._ranks.size]
+            if not self._fits("scoring", round_):
+                break
+            share = share_of(round_, self._ranks.rank)
+            with self._budget.measure("scoring", self._num_tokens(round_)):
+                rows = [self._rows[index] for index in share.indices]
+                part = completion_logprobs(self._logits_of, rows, self._config.temperature).cpu()
+            if share.counts:
+                made[share.indices, : part.shape[1]] = part
+            at.num_scored += len(round_)
+        made = self._ranks.total(made)
+        at.old_logprobs = made if at.old_logprobs is None else at.old_logprobs + made
+        return at.num_scored == len(micro_batches)
+
+    def train(self, batch: TrainBatch, updates: Sequence[MiniBatch], old_logprobs: Tensor | None) -> bool:
+        """Make the step's updates; False where the budget ended before the last of them."""
+        at = self.at
+        if at.next_update > len(updates) or (
+            at.next_micro_batch and at.next_micro_batch >= len(updates[at.next_update])
+        ):
+            raise DamagedState(
+                f"the step's progress belongs to another batch: it goes on with update {at.next_update}, "
+                f"micro-batch {at.next_micro_batch}; this batch has {len(updates)} updates"
+            )
+        try:
+            set_gradient(self._model, at.gradient)
+            at.gradient = {}
+            while at.next_update < len(updates):
+                if not self._sum_gradient(batch, updates[at.next_update], old_logprobs):
+                    at.gradient = full_gradient(self._model)
+                    return False
+                self._apply_gradient()
+        finally:
+            self._optimizer.zero_grad()
+        return True
+
+    def _sum_gradient(self, batch: TrainBatch, mini_batch: MiniBatch, old_logprobs: Tensor | None) -> bool:
+        """Complete the gradient of one update; False where the budget ended before."""
+        at = self.at
+        loss_mask = batch.loss_mask[[index for indices in mini_batch for index in indices]]
+        denominators = LossDenominators.of(loss_mask, self._config.loss.max_completion_tokens)
+        while at.next_micro_batch < len(mini_batch):
+            round_ = mini_batch[at.next_micro_batch : at.next_micro_batch + self._ranks.size]
+            if not self._fits("training", round_):
+                return False
+            with self._budget.measure("training", self._num_tokens(round_)):
+                self._add_gradient(batch, share_of(round_, self._ranks.rank), old_logprobs, denominators)
+            at.next_micro_batch += len(round_)
+        return True
+
+    def _add_gradient(
+        self, batch: TrainBatch, share: Share, old_logprobs: Tensor | None, denominators: LossDenominators
+    ) -> None:
+        rows = [batch.rows[index] for index in share.indices]
+        tensors = batch.select(share.indices, old_logprobs, self._model.device)
+        if not share.counts:
+            rows, tensors = _without_loss(rows, tensors)
+        part = micro_batch_loss(self._logits_of, rows, tensors, denominators, self._config)
+        torch.autograd.backward(part.loss)
+        sums = MetricSums()
+        terms = part.add_to(sums)
+        reduced(self._ranks, sums, terms).add_to(self.at.sums, self.at.terms)
+
+    def _apply_gradient(self) -> None:
+        at, parameters = self.at, trainable_parameters(self._model).values()
+        complete_gradient(parameters)
+        grad_norm = clip_gradient(parameters, self._config.max_grad_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        at.sums.add({**at.terms, "actor/grad_norm": grad_norm}, 1)
+        at.next_update, at.next_micro_batch, at.terms = at.next_update + 1, 0, {}
+
+    def _fits(self, kind: PassKind, micro_batches: Sequence[MicroBatch]) -> bool:
+        if not self._ranks.agreed(self._budget.fits(kind, self._num_tokens(micro_batches))):
+            return False
+        self.num_passes += len(micro_batches)
+        return True
+
+    def _num_tokens(self, micro_batches: Sequence[MicroBatch]) -> int:
+        """Of the largest: the ranks compute at the same time."""
+        return max(num_tokens(self._rows, indices) for indices in micro_batches)
+
+
+def _without_loss(rows: Sequence[TrainRow], tensors: MicroBatchTensors) -> tuple[list[TrainRow], MicroBatchTensors]:
+    """The same rows with nothing to train on."""
+    emptied = [replace(row, loss_mask=torch.zeros(row.num_tokens, dtype=torch.bool).numpy()) for row in rows]
+    return emptied, replace(tensors, loss_mask=torch.zeros_like(tensors.loss_mask))
