@@ -60,3 +60,23 @@ def test_bad_rows_are_refused() -> None:
         prepare_batch([make_row("a", 0)], make_config())
     with pytest.raises(MissingValues, match="reference_logprobs"):
         prepare_batch([make_row("a", 0), make_row("a", 1)], make_config(kl_loss_type="mse"))
+
+
+def test_groups_are_filtered_by_the_score_whatever_a_length_costs() -> None:
+    rows = [
+        make_row(uid, s, completion=range(2 + s), reward=r)
+        for uid, rs in (("a", (1, 1)), ("b", (0, 1)))
+        for s, r in enumerate(rs)
+    ]
+    config = make_config(filter_groups=True, overlong_len=2, max_completion_tokens=3)
+
+    batch = prepare_batch(rows, config)
+
+    assert batch.trained_groups == [("b", 0)]
+    assert batch.advantages[0, 0] > batch.advantages[1, 0]
+
+
+def test_numbers_that_some_rows_lack_are_none() -> None:
+    rows = [make_row("a", 0, reference_logprobs=[-1.0, -1.0]), make_row("a", 1, reward=1.0)]
+
+    assert prepare_batch(rows, make_config()).reference_logprobs is None

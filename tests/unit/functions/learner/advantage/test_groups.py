@@ -32,3 +32,9 @@ def test_groups_without_spread_are_found() -> None:
     rows = [make_row(uid, sample, reward=reward) for uid, r in rewards.items() for sample, reward in enumerate(r)]
 
     assert zero_std_groups(rows) == {("a", 0), ("c", 0)}
+
+
+def test_lengths_make_no_difference_between_completions_that_are_all_right() -> None:
+    rows = [make_row("a", sample, completion=range(1 + sample), reward=1.0) for sample in range(3)]
+
+    assert zero_std_groups(rows) == {("a", 0)}
