@@ -67,13 +67,26 @@ async def _read_part(
     for name, values in token_values.items():
         refuse_missing(name, [id for id in completions if id not in values])
     return [
-        train_row(prompts[id.row_uid], completion, scores[id], token_values, round=part.round)
+        train_row(
+            prompts[id.row_uid],
+            completion,
+            scores[id],
+            token_values,
+            round=part.round,
+            group_is_flat=_is_flat(id.row_uid, inputs),
+        )
         for id, completion in completions.items()
     ]
 
 
 def train_row(
-    prompt: Prompt, completion: Completion, score: Score, token_values: Mapping[str, TokenValues], *, round: int
+    prompt: Prompt,
+    completion: Completion,
+    score: Score,
+    token_values: Mapping[str, TokenValues],
+    *,
+    round: int,
+    group_is_flat: bool | None,
 ) -> TrainRow:
     """One completion as the learner's mathematics sees it. ``token_values`` by the row's field."""
     return TrainRow(
@@ -86,6 +99,7 @@ def train_row(
         rollout_logprobs=completion.rollout_logprobs,
         reward=score.reward,
         finish_reason=completion.finish_reason,
+        group_is_flat=group_is_flat,
         **{name: values[completion.id] for name, values in token_values.items()},
     )
 
@@ -129,6 +143,12 @@ async def _earlier_credit(inputs: UpdateInputs | AdvantagesInputs, context: Call
         return {}
     names = ["advantages"] + (["old_logprobs"] if inputs.algorithm.kl_in_reward is not None else [])
     return {name: await read_token_values([inputs.advantages], name, context) for name in names}
+
+
+def _is_flat(row_uid: str, inputs: UpdateInputs | AdvantagesInputs) -> bool | None:
+    if isinstance(inputs, AdvantagesInputs) or inputs.flat_rows is None:
+        return None
+    return row_uid in inputs.flat_rows
 
 
 def _named(refs: Sequence[BlobRef], field: str, key: str) -> Sequence[BlobRef]:

@@ -29,6 +29,8 @@ class TrainRow(SequenceRow):
     """None where it could not be computed, which is not 0."""
     finish_reason: str
     """`stop` or `length`; only the latter means truncated."""
+    group_is_flat: bool | None = None
+    """Whether all completions of its group are equally correct; None where only their rewards can tell."""
     reference_logprobs: NDArray[np.float32] | None = None
     """[T] under the frozen reference; None where nothing compares with it."""
     values: NDArray[np.float32] | None = None

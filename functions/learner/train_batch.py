@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from functions.learner.advantage.groups import require_rewards, rows_by_group, zero_std_groups
+from functions.learner.advantage.groups import flat_groups, require_rewards, rows_by_group, zero_std_groups
 from functions.learner.config import LearnerConfig
 from functions.learner.credit import Credit, assign_credit, trained_tokens
 from functions.learner.errors import MissingValues
@@ -85,9 +85,8 @@ def prepare_batch(rows: Sequence[TrainRow], config: LearnerConfig, old_logprobs:
     """
     scores = require_rewards(rows)
     groups = list(rows_by_group(rows))
-    flat_groups = zero_std_groups(rows)
-    filters = config.credit.filter_groups
-    trained_groups = [key for key in groups if key not in flat_groups] if filters else groups
+    left_out = flat_groups(rows) if config.credit.filter_groups else set()
+    trained_groups = [key for key in groups if key not in left_out]
     reference = stacked([row.reference_logprobs for row in rows])
     if config.loss.kl_loss_type is not None and reference is None:
         raise MissingValues(
@@ -111,7 +110,7 @@ def prepare_batch(rows: Sequence[TrainRow], config: LearnerConfig, old_logprobs:
         metrics={
             **batch_metrics(rows, scores),
             **_credit_metrics(credit),
-            "frac_reward_zero_std": len(flat_groups) / len(groups),
+            "frac_reward_zero_std": len(zero_std_groups(rows)) / len(groups),
             "training/num_filtered_groups": float(len(groups) - len(trained_groups)),
             **({"training/num_masked_completions": float(len(out_of_loss))} if config.credit.mask_truncated else {}),
         },

@@ -149,6 +149,9 @@ class UpdateInputs(Wire):
     """What an ``AdvantagesInputs`` call on the same parts stored; ``None``: computed here."""
     kl_coef: float | None = Field(ge=0, default=None)
     """As in ``AdvantagesInputs``; of no effect with ``advantages``, in which it already is."""
+    flat_rows: tuple[str, ...] | None = None
+    """Rows whose completions are all equally correct, as the reward function says: what ``filter_groups`` leaves out.
+    ``None``: told by their rewards, in which a part may be shaping."""
     progress: BlobRef | None = None
     """Where the segment before this one stopped; ``None`` in the first."""
 

@@ -53,11 +53,19 @@ def require_rewards(rows: Sequence[TrainRow]) -> list[float]:
     return rewards
 
 
-def zero_std_groups(rows: Sequence[TrainRow]) -> set[GroupKey]:
-    """Groups whose rewards are all equal, from which a group-relative estimator learns nothing.
+def flat_groups(rows: Sequence[TrainRow]) -> set[GroupKey]:
+    """Groups whose completions are all equally correct, which dynamic sampling leaves out.
 
-    By the rewards as they were scored: a length penalty would tell apart the completions of a group that are all right.
+    Where nobody says which they are, they are those of equal rewards as they were scored: a length penalty would tell
+    apart the completions of a group that are all right.
     """
+    said = {row.group: row.group_is_flat for row in rows if row.group_is_flat is not None}
+    untold = {key for key in zero_std_groups(rows) if key not in said}
+    return untold | {key for key, is_flat in said.items() if is_flat}
+
+
+def zero_std_groups(rows: Sequence[TrainRow]) -> set[GroupKey]:
+    """Groups whose rewards are all equal, from which a group-relative estimator learns nothing."""
     rewards = require_rewards(rows)
     groups = rows_by_group(rows)
     return {key for key, indices in groups.items() if len({rewards[index] for index in indices}) == 1}

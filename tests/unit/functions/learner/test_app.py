@@ -249,6 +249,17 @@ async def test_equal_rewards_teach_nothing(world: World) -> None:
     assert outcome.metrics["frac_reward_zero_std"] == 1.0
 
 
+async def test_rows_that_are_said_to_be_flat_are_filtered(world: World) -> None:
+    policy = await world.init()
+    algorithm = AlgorithmConfig(filter_groups=True)
+    outcomes = [
+        await world.update(policy, None, algorithm=algorithm, flat_rows=flat, step=step)
+        for step, flat in enumerate((None, (), (ROWS[0],), ROWS))
+    ]
+    assert [outcome.metrics["training/num_filtered_groups"] for outcome in outcomes] == [0.0, 0.0, 1.0, 2.0]
+    assert [outcome.outputs.num_updates for outcome in outcomes] == [1, 1, 1, 0]
+
+
 async def test_a_dropped_group_is_left_out(world: World) -> None:
     policy = await world.init()
     outcome = await world.update(policy, None, rewards=(1.0, 0.0, None, None), dropped=(ROWS[1],))

@@ -1,6 +1,6 @@
 import pytest
 
-from functions.learner.advantage.groups import require_rewards, rows_by_group, zero_std_groups
+from functions.learner.advantage.groups import flat_groups, require_rewards, rows_by_group, zero_std_groups
 from functions.learner.errors import MissingReward
 from tests.unit.functions.learner.builders import make_row
 
@@ -32,6 +32,19 @@ def test_groups_without_spread_are_found() -> None:
     rows = [make_row(uid, sample, reward=reward) for uid, r in rewards.items() for sample, reward in enumerate(r)]
 
     assert zero_std_groups(rows) == {("a", 0), ("c", 0)}
+
+
+@pytest.mark.parametrize(("is_flat", "flat"), [(None, {("b", 0)}), (True, {("a", 0), ("b", 0)}), (False, {("b", 0)})])
+def test_what_is_said_of_a_group_counts_more_than_its_rewards(is_flat: bool | None, flat: set[tuple[str, int]]) -> None:
+    rows = [make_row("a", sample, reward=sample / 10, group_is_flat=is_flat) for sample in range(2)]
+    rows += [make_row("b", sample, reward=1.0) for sample in range(2)]
+
+    assert flat_groups(rows) == flat
+    assert zero_std_groups(rows) == {("b", 0)}
+
+
+def test_a_group_of_equal_rewards_may_be_said_to_differ() -> None:
+    assert not flat_groups([make_row("a", sample, reward=1.0, group_is_flat=False) for sample in range(2)])
 
 
 def test_lengths_make_no_difference_between_completions_that_are_all_right() -> None:
