@@ -1,7 +1,7 @@
 """What the demo learns under each algorithm: held-out accuracy before and after, by seed.
 
-Every run is the demo's own config (scripts/demo/addition.yaml) with an algorithm's preset and what it needs besides; the
-budget of steps, prompts and completions is the same for all.
+Every run is the demo's own config (scripts/demo/addition.yaml) with an algorithm's preset and what it needs besides.
+The budget of steps, prompts and completions is the same for all.
 """
 
 import argparse
