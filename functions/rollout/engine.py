@@ -93,10 +93,17 @@ class Engine(Protocol):
         ...
 
     def load(self, weights: bytes | memoryview) -> None:
-        """Takes the weights of another policy version from a blob.
+        """Takes the weights of another policy version from a blob, without an adapter.
 
         Raises WeightsMismatch when the blob does not fit, and RuntimeError while sequences run: their prefix was
         computed with the old weights.
+        """
+        ...
+
+    def adapt(self, adapter: bytes | memoryview | None) -> None:
+        """Adds a LoRA adapter from a blob to the loaded weights in place of the one before, if any; None: no adapter.
+
+        Raises as `load`.
         """
         ...
 

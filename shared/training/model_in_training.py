@@ -1,4 +1,4 @@
-"""A model in training: weights and optimizer, together with the references that they stand for.
+"""A model in training: weights, or an adapter to them, and optimizer, with the references that they stand for.
 
 What is kept between calls is a cache. A call names the weights and the optimizer state it starts from; if the cache
 holds others, or was touched by an update that did not end in a reply, both are read again.
@@ -6,15 +6,17 @@ holds others, or was touched by an update that did not end in a reply, both are 
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
+from shared.codec.lora_adapter import encode_adapter
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.modeling.threads import use_threads
 from shared.modeling.weights import load_blob, state_dict_to_blob
 from shared.service.handler import CallContext
+from shared.training.lora import adapter_of, attach_adapter
 from shared.training.optimizer import build_optimizer, load_optimizer_state, optimizer_state_to_blob
 from shared.training.optimizer_config import OptimizerConfig
 
@@ -27,6 +29,8 @@ class Trained:
     optimizer: AdamW
     digest: str
     state_digest: str | None
+    base: BlobRef | None = None
+    """The frozen weights where the model has an adapter, which alone is trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class _Weights:
 
     model: PreTrainedModel
     digest: str
+    base: BlobRef | None
 
 
 class ModelInTraining:
@@ -51,7 +56,7 @@ class ModelInTraining:
         held = self._held
         if held is None or held.digest != policy.digest:
             self._held = None
-            held = self._held = _Weights(await self._load(policy, path, context, threads), policy.digest)
+            held = self._held = await self._load(policy, path, context, threads)
         return held.model
 
     async def take(
@@ -71,7 +76,8 @@ class ModelInTraining:
             held = None
         if isinstance(held, Trained) and held.state_digest == state_digest:
             return held
-        model = held.model if held is not None else await self._load(policy, path, context, threads)
+        read = held if held is not None else await self._load(policy, path, context, threads)
+        model = read.model
         with context.watch.measure("load"):
             moments = await context.blobs.get(state) if state is not None else None
 
@@ -79,7 +85,7 @@ class ModelInTraining:
                 optimizer = build_optimizer(model, config)
                 if moments is not None:
                     load_optimizer_state(optimizer, model, moments)
-                return Trained(model, optimizer, policy.digest, state_digest)
+                return Trained(model, optimizer, policy.digest, state_digest, read.base)
 
             return await context.compute(prepare)
 
@@ -90,29 +96,38 @@ class ModelInTraining:
     async def publish(
         self, trained: Trained, version: int, model: ModelRef, run: str, step: int, context: CallContext
     ) -> tuple[PolicyRef, BlobRef]:
-        """Store the updated weights and optimizer state under the new version, and keep them for the next update."""
+        """Store what was trained and the optimizer state under the new version, and keep them for the next update."""
         weights, moments = await context.compute(_serialise, trained)
+        kind = self._name if trained.base is None else f"{self._name}-adapter"
         with context.watch.measure("store"):
-            weights_ref, state_ref = await asyncio.gather(
-                context.blobs.put(run, step, self._name, weights),
+            trained_ref, state_ref = await asyncio.gather(
+                context.blobs.put(run, step, kind, weights),
                 context.blobs.put(run, step, f"{self._name}-state", moments),
             )
-        policy = PolicyRef(version=version, model=model, weights=weights_ref)
-        self._held = Trained(trained.model, trained.optimizer, policy.digest, state_ref.sha256)
+        if trained.base is None:
+            policy = PolicyRef(version=version, model=model, weights=trained_ref)
+        else:
+            policy = PolicyRef(version=version, model=model, weights=trained.base, adapter=trained_ref)
+        self._held = replace(trained, digest=policy.digest, state_digest=state_ref.sha256)
         return policy, state_ref
 
-    async def _load(self, policy: PolicyRef, path: str, context: CallContext, threads: int) -> PreTrainedModel:
+    async def _load(self, policy: PolicyRef, path: str, context: CallContext, threads: int) -> _Weights:
         with context.watch.measure("load"):
-            weights = await context.blobs.get(policy.weights)
+            weights = await context.blobs.view(policy.weights)
+            adapter = None if policy.adapter is None else await context.blobs.get(policy.adapter)
 
             def load() -> PreTrainedModel:
                 use_threads(threads)
                 model = self._build(path)
                 load_blob(model, weights)
+                if adapter is not None:
+                    attach_adapter(model, adapter)
                 return model
 
-            return await context.compute(load)
+            return _Weights(await context.compute(load), policy.digest, None if adapter is None else policy.weights)
 
 
 def _serialise(trained: Trained) -> tuple[bytes, bytes]:
-    return state_dict_to_blob(trained.model), optimizer_state_to_blob(trained.optimizer, trained.model)
+    model = trained.model
+    weights = state_dict_to_blob(model) if trained.base is None else encode_adapter(adapter_of(model))
+    return weights, optimizer_state_to_blob(trained.optimizer, model)

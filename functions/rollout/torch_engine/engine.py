@@ -25,9 +25,9 @@ from functions.rollout.torch_engine.sampling import sample
 from functions.rollout.torch_engine.stop_strings import StopSearch
 from shared.contracts.errors import InvalidInput
 from shared.modeling.loading import context_length, new_model
+from shared.modeling.merged_weights import MergedWeights
 from shared.modeling.randomness import uniforms
 from shared.modeling.tokenizer import Tokenizer
-from shared.modeling.weights import load_blob
 
 
 class TorchEngine:
@@ -37,6 +37,7 @@ class TorchEngine:
         """`load_tokenizer` is called when stop strings are first asked for; without it there can be none."""
         self._load_tokenizer = cache(load_tokenizer) if load_tokenizer else None
         self._model = model.eval().requires_grad_(False)
+        self._weights = MergedWeights(model)
         self._decoder = decoder_for(model)
         self._context_tokens = context_length(model.config)
         self._vocab_size: int = model.get_input_embeddings().num_embeddings
@@ -69,9 +70,13 @@ class TorchEngine:
 
     def load(self, weights: bytes | memoryview) -> None:
         """See `Engine`."""
-        if self.num_running:
-            raise RuntimeError(f"{self.num_running} sequences still run on the old weights: abort them first")
-        load_blob(self._model, weights)
+        self._refuse_while_running()
+        self._weights.load(weights)
+
+    def adapt(self, adapter: bytes | memoryview | None) -> None:
+        """See `Engine`."""
+        self._refuse_while_running()
+        self._weights.merge(adapter)
 
     @torch.inference_mode()
     def add(
@@ -118,6 +123,10 @@ class TorchEngine:
         partials = [self._batch.partial(row) for row in range(self.num_running)]
         self._batch.clear()
         return partials
+
+    def _refuse_while_running(self) -> None:
+        if self.num_running:
+            raise RuntimeError(f"{self.num_running} sequences still run on the old weights: abort them first")
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Token ids, logprobs, processed logprobs and whether each token is an EOS of its row, all `[B]`."""

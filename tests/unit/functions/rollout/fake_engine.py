@@ -52,6 +52,7 @@ class FakeEngine:
     on_step: Callable[[], None] = lambda: None
     """Called before each step, on the thread that computes."""
     weights: bytes | memoryview | None = None
+    adapter: bytes | memoryview | None = None
     added: list[list[str]] = field(default_factory=list)
     """Names of the sequences of each ``add``."""
     num_steps: int = 0
@@ -65,7 +66,12 @@ class FakeEngine:
     def load(self, weights: bytes | memoryview) -> None:
         if self._running:
             raise RuntimeError("sequences still run")
-        self.weights = weights
+        self.weights, self.adapter = weights, None
+
+    def adapt(self, adapter: bytes | memoryview | None) -> None:
+        if self._running:
+            raise RuntimeError("sequences still run")
+        self.adapter = adapter
 
     def add(
         self, requests: Sequence[SequenceRequest], params: SamplingParams, next_turn: NextTurn | None = None

@@ -216,3 +216,53 @@ async def test_a_forgotten_engine_is_made_anew(workshop: Workshop, context: Call
     engine = await engines.ready(served, "tiny", context, threads=1)
     engines.forget()
     assert await engines.ready(served, "tiny", replace(context, watch=Stopwatch()), threads=1) is not engine
+
+
+async def adapted(context: CallContext, base: PolicyRef, version: int, adapter: str) -> PolicyRef:
+    ref = await context.blobs.put("run-1", version, "policy-adapter", adapter.encode())
+    return base.model_copy(update={"version": version, "adapter": ref})
+
+
+async def test_versions_that_differ_in_their_adapter_share_the_weights(
+    workshop: Workshop, context: CallContext
+) -> None:
+    engines = PolicyEngine(workshop.make)
+    base = await policy(context, 0, "tiny-0")
+    first, second = [await adapted(context, base, version, f"adapter-{version}") for version in (1, 2)]
+    engine = await engines.ready(first, "tiny", context, threads=1)
+    assert (engine.weights, engine.adapter) == (b"tiny-0", b"adapter-1")
+    # The weights are not read again: they could not be.
+    await context.blobs.purge("run-1", before_step=9, keep={second.adapter.id})
+    assert await engines.ready(second, "tiny", context, threads=1) is engine
+    assert (engine.weights, engine.adapter) == (b"tiny-0", b"adapter-2")
+    assert await engines.ready(base, "tiny", context, threads=1) is engine
+    assert (engine.weights, engine.adapter) == (b"tiny-0", None)
+
+
+async def test_an_adapter_comes_with_its_own_weights(workshop: Workshop, context: CallContext) -> None:
+    engines = PolicyEngine(workshop.make)
+    bases = [await policy(context, version, f"tiny-{version}") for version in (0, 1)]
+    same_adapter = [await adapted(context, base, 2, "adapter") for base in bases]
+    assert len({each.digest for each in (*bases, *same_adapter)}) == 4
+    for base, served in zip(bases, same_adapter, strict=True):
+        engine = await engines.ready(served, "tiny", context, threads=1)
+        assert (engine.weights, engine.adapter) == (f"tiny-{base.version}".encode(), b"adapter")
+    assert (await engines.ready(bases[0], "tiny", context, threads=1)).adapter is None
+
+
+async def test_an_adapter_that_does_not_fit_leaves_nothing_served(workshop: Workshop, context: CallContext) -> None:
+    engines = PolicyEngine(workshop.make)
+    base = await policy(context, 0, "tiny-0")
+    engine = await engines.ready(base, "tiny", context, threads=1)
+    bad = await adapted(context, base, 1, "adapter-of-another")
+
+    def refuse(adapter: bytes | memoryview | None) -> None:
+        engine.adapter = b"half of it"
+        raise WeightsMismatch("the adapter does not fit")
+
+    engine.adapt = refuse
+    with pytest.raises(WeightsMismatch):
+        await engines.ready(bad, "tiny", context, threads=1)
+    del engine.adapt
+    await engines.ready(base, "tiny", context, threads=1)
+    assert (engine.weights, engine.adapter) == (b"tiny-0", None)

@@ -14,9 +14,12 @@ from transformers import (
 from functions.rollout.torch_engine.engine import TorchEngine
 from functions.rollout.torch_engine.generic import TransformersDecoder
 from functions.rollout.torch_engine.llama import LlamaDecoder
+from shared.codec.lora_adapter import encode_adapter
 from shared.contracts.errors import InvalidInput
+from shared.contracts.lora import LoraConfig
 from shared.modeling.errors import UnsupportedModel, WeightsMismatch
 from shared.modeling.weights import state_dict_to_blob
+from shared.training.lora import attach_adapter, initial_adapter
 from tests.unit.functions.rollout.engine_runs import (
     DIRECT,
     EOS,
@@ -36,6 +39,7 @@ from tests.unit.functions.rollout.engine_runs import (
     mistral_with_window,
     qwen2,
 )
+from tests.unit.shared.training.test_lora import noisy
 
 
 @pytest.mark.parametrize("family", DIRECT + GENERIC)
@@ -255,3 +259,22 @@ def test_models_that_cannot_be_computed_are_refused() -> None:
 def test_gemma2_softcap_is_refused_rather_than_ignored() -> None:
     with pytest.raises(UnsupportedModel, match="softcap"):
         TorchEngine(Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8)))
+
+
+def test_an_adapter_is_merged_and_taken_out_without_a_trace() -> None:
+    model = build()
+    adapter = encode_adapter(noisy(initial_adapter(build(), LoraConfig(rank=2, alpha=4))))
+    engine = TorchEngine(model)
+    base = state_dict_to_blob(model)
+    engine.load(base)
+    engine.adapt(adapter)
+    adapted = generate(engine, make_requests())
+    trained = build()
+    attach_adapter(trained, adapter)
+    for sent, sequence in zip(make_requests(), adapted, strict=True):
+        assert sequence.logprobs == pytest.approx(full_logprobs(trained, sent, sequence), abs=1e-5)
+    engine.adapt(None)
+    assert state_dict_to_blob(model) == base
+    engine.add(make_requests(), PARAMS)
+    with pytest.raises(RuntimeError, match="abort"):
+        engine.adapt(adapter)
