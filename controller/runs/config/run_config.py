@@ -2,9 +2,11 @@
 
 from controller.runs.config.actor import ActorConfig
 from controller.runs.config.algorithm import RunAlgorithmConfig
+from controller.runs.config.critic import CriticConfig
 from controller.runs.config.data import DataConfig
 from controller.runs.config.model import ModelConfig
 from controller.runs.config.platform import PlatformConfig
+from controller.runs.config.reference import ReferenceConfig
 from controller.runs.config.reward import RewardConfig
 from controller.runs.config.rollout import RolloutConfig
 from controller.runs.config.section import Section
@@ -22,6 +24,8 @@ class RunConfig(Section):
     actor: ActorConfig = ActorConfig()
     rollout: RolloutConfig = RolloutConfig()
     algorithm: RunAlgorithmConfig = RunAlgorithmConfig()
+    reference: ReferenceConfig = ReferenceConfig()
+    critic: CriticConfig = CriticConfig()
     reward: RewardConfig = RewardConfig()
     trainer: TrainerConfig = TrainerConfig()
     platform: PlatformConfig = PlatformConfig()
@@ -36,6 +40,26 @@ class RunConfig(Section):
         """Prompts per optimizer update."""
         mini = self.actor.ppo_mini_batch_size
         return self.data.train_batch_size if mini is None else mini
+
+    @property
+    def uses_critic(self) -> bool:
+        """Whether advantages need values."""
+        return self.algorithm.adv_estimator == "gae"
+
+    @property
+    def uses_reference(self) -> bool:
+        """Whether a KL term, in the loss or in the reward, needs reference logprobs."""
+        return self.actor.use_kl_loss or self.algorithm.use_kl_in_reward
+
+    @property
+    def initial_kl_coef(self) -> float | None:
+        """Coefficient of the KL penalty at the first step; ``None`` without one."""
+        return self.algorithm.kl_ctrl.kl_coef if self.algorithm.use_kl_in_reward else None
+
+    @property
+    def reference_max_token_len(self) -> int:
+        """Tokens of one forward pass of the reference."""
+        return self.reference.log_prob_max_token_len_per_gpu or 2 * self.actor.ppo_max_token_len_per_gpu
 
     def total_steps(self, num_rows: int) -> int:
         """Steps of the run on ``num_rows`` training rows.
