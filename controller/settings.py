@@ -44,6 +44,8 @@ class ControllerSettings:
     """``RLHFLESS_API_TOKEN_FILE``: token that the REST API asks for; none on loopback unless set."""
     manifests: Path
     """``RLHFLESS_MANIFESTS``: folder of the functions' Knative Services."""
+    max_dataset_bytes: int
+    """``RLHFLESS_MAX_DATASET_BYTES``: size of one uploaded dataset at most; 1 GiB unless set."""
     call_timeout_s: float
     """``RLHFLESS_CALL_TIMEOUT_S``: the platform's limit on one request; 600, Knative's default maximum. At least 40,
     for 30 of it are kept for the queue and a cold start."""
@@ -79,6 +81,7 @@ class ControllerSettings:
             api_port=_number(env, "RLHFLESS_API_PORT", 8765, int, least=0),
             api_token_file=Path(token_file) if token_file else None,
             manifests=Path(env.get("RLHFLESS_MANIFESTS") or REPOSITORY / "deploy" / "base" / "functions"),
+            max_dataset_bytes=_number(env, "RLHFLESS_MAX_DATASET_BYTES", GIB, int, least=1),
             call_timeout_s=_number(env, "RLHFLESS_CALL_TIMEOUT_S", 600.0, float, least=40.0),
             num_threads=_number(env, "RLHFLESS_THREADS", os.cpu_count() or 1, int, least=1),
             cpu_hour_usd=_number(env, "RLHFLESS_CPU_HOUR_USD", 0.04, float, least=0.0),
@@ -89,6 +92,11 @@ class ControllerSettings:
     def checkpoint_root(self) -> Path:
         """Where runs that name no folder put their checkpoints."""
         return self.state_dir / "checkpoints"
+
+    @property
+    def dataset_root(self) -> Path:
+        """Where uploaded datasets are kept."""
+        return self.state_dir / "datasets"
 
     @property
     def address_file(self) -> Path:

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from controller.api import checkpoint_routes, run_routes, system_routes
+from controller.api import checkpoint_routes, dataset_routes, run_routes, system_routes
 from controller.api.errors import Unauthenticated, add_error_handlers, problem_response
 from controller.api.openapi import DescribedApi
 from controller.api.request import Pace
@@ -29,7 +29,7 @@ def make_api(service: RunService, *, token: str | None, pace: Pace | None = None
     app.state.pace = pace or Pace()
     app.add_middleware(TokenAuth, token=token, open_paths=OPEN_PATHS, refusal=_refuse)
     add_error_handlers(app)
-    for router in (run_routes.router, checkpoint_routes.router, system_routes.router):
+    for router in (run_routes.router, checkpoint_routes.router, dataset_routes.router, system_routes.router):
         app.include_router(router)
     return app
 

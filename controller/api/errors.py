@@ -13,6 +13,7 @@ from controller.api.json_text import NotJson, presentable
 from controller.api.models import ApiProblem, FieldProblem
 from controller.platforms.base import FunctionUnreachable
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.data.errors import DatasetInUse, DatasetUnknown, UploadInvalid, UploadTooLarge
 from controller.runs.errors import CheckpointUnknown, RunConflict, RunUnknown
 from shared.contracts.errors import CallConflict, StageError, StoreRefused, StoreUnavailable
 
@@ -50,11 +51,15 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = MappingProxyType(
         Unauthenticated: (401, "unauthenticated"),
         RunUnknown: (404, "run_unknown"),
         CheckpointUnknown: (404, "checkpoint_unknown"),
+        DatasetUnknown: (404, "dataset_unknown"),
         RunConflict: (409, "run_conflict"),
         CallConflict: (409, "idempotency_conflict"),
+        DatasetInUse: (409, "dataset_in_use"),
         BodyTooLarge: (413, "body_too_large"),
+        UploadTooLarge: (413, "body_too_large"),
         UnsupportedMediaType: (415, "unsupported_media_type"),
         NotJson: (422, "not_json"),
+        UploadInvalid: (422, "dataset_invalid"),
         ConfigInvalid: (422, "config_invalid"),
         RequestValidationError: (422, "invalid_request"),
         NotReady: (503, "not_ready"),
@@ -101,7 +106,9 @@ def describe(error: Exception) -> tuple[int, ApiProblem]:
         return 500, ApiProblem(code="internal_error", message=message, retryable=True)
     status_code, code = known
     problems, message = _problems(error), str(error)
-    if isinstance(error, ConfigInvalid):
+    if isinstance(error, UploadInvalid):
+        message = "the dataset cannot be used; nothing was stored"
+    elif isinstance(error, ConfigInvalid):
         count = len(error.problems)
         message = f"the config has {'a problem' if count == 1 else f'{count} problems'}; nothing was started"
     elif isinstance(error, RequestValidationError):

@@ -38,6 +38,14 @@ SUBMISSION: dict[str, Any] = {
     }
 }
 
+DATASET_FILE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The file itself, not a form: `curl --data-binary @train.jsonl`.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
 EVENT_STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 }

@@ -7,6 +7,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 
+from controller.runs.datasets import Datasets
 from controller.runs.errors import RunUnknown
 from controller.runs.service import RunService
 from shared.contracts.ids import is_identifier
@@ -55,7 +56,12 @@ def _event_id(
     return text
 
 
+def _datasets(service: Annotated[RunService, Depends(_service)]) -> Datasets:
+    return service.datasets
+
+
 Service = Annotated[RunService, Depends(_service)]
+UploadedDatasets = Annotated[Datasets, Depends(_datasets)]
 FollowPace = Annotated[Pace, Depends(_pace)]
 RunName = Annotated[str, Depends(_run_id)]
 EventId = Annotated[str, Depends(_event_id)]

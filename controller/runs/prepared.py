@@ -9,9 +9,10 @@ from controller.runs.config.run_config import RunConfig
 from controller.runs.config.warnings import warnings_of
 from controller.runs.data.context import context_tokens
 from controller.runs.data.dataset import Dataset, Split, load_dataset
-from controller.runs.data.hub import local_file
-from controller.runs.data.paths import resolve_paths
+from controller.runs.data.library import DatasetLibrary
+from controller.runs.data.paths import resolve_paths, stored_file
 from controller.runs.data.sampler import Sampler
+from controller.runs.data.split import hold_out, num_shared
 from shared.contracts.errors import InvalidInput
 from shared.contracts.policy import ModelRef
 from shared.contracts.prompt import Prompt
@@ -41,12 +42,14 @@ class Prepared:
         return self.train.take(self.sampler.draws(cursor, size)), cursor + size
 
 
-def prepare(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) -> Prepared:
+def prepare(
+    config: RunConfig, roots: Sequence[Path], *, allow_hub: bool, library: DatasetLibrary | None = None
+) -> Prepared:
     """Resolve the paths, read the tokenizer and the data, check every row. Raises ``ConfigInvalid``.
 
-    Reads files and tokenises: call it off the event loop.
+    ``library`` has the uploaded datasets. Reads files and tokenises: call it off the event loop.
     """
-    config = resolve_paths(config, roots, allow_hub=allow_hub)
+    config = resolve_paths(config, roots, allow_hub=allow_hub, library=library)
     try:
         folder = model_folder(config.model.path, CONFIG_FILES + TOKENIZER_FILES)
         tokenizer = Tokenizer.load(folder)
@@ -60,7 +63,7 @@ def prepare(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) -> Pre
 
     def load(split: Split, files: Sequence[str]) -> Dataset:
         return load_dataset(
-            [local_file(file, field=f"data.{split}_files") for file in files],
+            [stored_file(file, library, field=f"data.{split}_files") for file in files],
             split,
             config.data,
             tokenizer,
@@ -70,6 +73,8 @@ def prepare(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) -> Pre
 
     train = load("train", config.data.train_files)
     heldout = load("val", config.data.val_files) if config.data.val_files else None
+    if config.data.val_split is not None:
+        train, heldout = hold_out(train, config.data.val_split, config.data_seed)
     return Prepared(
         config=config,
         model=ModelRef(path=config.model.path),
@@ -84,5 +89,10 @@ def prepare(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) -> Pre
             shuffle=config.data.shuffle,
         ),
         total_steps=config.total_steps(len(train.prompts)),
-        notes=(*warnings_of(config), *((train.note, heldout.note) if heldout else (train.note,))),
+        notes=(*warnings_of(config), train.note, *(() if heldout is None else (_heldout_note(train, heldout),))),
     )
+
+
+def _heldout_note(train: Dataset, heldout: Dataset) -> str:
+    shared = num_shared(train.prompts, heldout.prompts)
+    return f"{heldout.note}; {shared} of them have a prompt that is trained on" if shared else heldout.note

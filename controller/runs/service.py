@@ -15,6 +15,8 @@ from controller.platforms.base import FunctionState, Platform
 from controller.runs.checkpoints import CheckpointInfo, describe, is_writable
 from controller.runs.config.load import load_config, resolved
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.data.library import DatasetLibrary
+from controller.runs.datasets import Datasets
 from controller.runs.due import is_finished
 from controller.runs.errors import CheckpointUnknown, RunConflict, RunUnknown
 from controller.runs.holdings import Holdings, holdings
@@ -62,6 +64,9 @@ class RunService:
         self._supervisor = supervisor
         self._price = Price(cpu_hour_usd=settings.cpu_hour_usd, gpu_hour_usd=settings.gpu_hour_usd)
         self._since = platform.now()
+        self.datasets = Datasets(
+            DatasetLibrary(settings.dataset_root), store.runs, max_bytes=settings.max_dataset_bytes
+        )
 
     async def check(self, document: Mapping[str, Any], overrides: Sequence[str]) -> DryRun:
         """Check a config and its data. Raises ``ConfigInvalid``."""
@@ -122,7 +127,12 @@ class RunService:
             raise ConfigInvalid(missing)
 
         def read() -> tuple[Prepared, SavedCheckpoint | None]:
-            prepared = prepare(config, settings.roots, allow_hub=settings.allow_hub)
+            prepared = prepare(
+                config,
+                settings.roots,
+                allow_hub=settings.allow_hub,
+                library=DatasetLibrary(settings.dataset_root),
+            )
             folder = find_checkpoint(prepared.config, settings.roots, all_checkpoints(settings, prepared))
             saved = None if folder is None else read_checkpoint(folder)
             if saved is not None:
@@ -192,7 +202,7 @@ class RunService:
             Manifest.model_validate_json(stored),
             config.trainer,
             total_steps=record.info["total_steps"],
-            has_heldout=config.data.val_files is not None,
+            has_heldout=config.data.has_heldout,
         )
 
     async def delete(self, run: str) -> None:

@@ -69,6 +69,8 @@ def _round_metrics(run: RunContext, rounds: Rounds) -> dict[str, float]:
         "timing_s/gen": rounds.sampling_s,
         "timing_s/reward": rounds.judging_s,
     }
+    if run.config.data.filter_overlong_prompts:
+        metrics["data/num_filtered"] = float(run.prepared.train.num_filtered)
     if run.config.algorithm.filter_groups.enable:
         metrics["data/num_gen_batches"] = float(rounds.num_rounds)
         metrics["data/num_sampled_groups"] = float(rounds.num_sampled)

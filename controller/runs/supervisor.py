@@ -17,6 +17,7 @@ from controller.platforms.base import FunctionUnknown, Platform
 from controller.runs.config.load import load_config
 from controller.runs.config.problems import ConfigInvalid
 from controller.runs.context import RunContext
+from controller.runs.data.library import DatasetLibrary
 from controller.runs.errors import RunFailed, RunLost
 from controller.runs.ledger import Price
 from controller.runs.loop import RunLoop
@@ -148,8 +149,13 @@ class Supervisor:
         return RunState.SUCCEEDED, {}
 
     async def _drive(self, record: RunRecord, owned: Owned) -> None:
+        settings = self._settings
         prepared = await asyncio.to_thread(
-            prepare, load_config(record.config), self._settings.roots, allow_hub=self._settings.allow_hub
+            prepare,
+            load_config(record.config),
+            settings.roots,
+            allow_hub=settings.allow_hub,
+            library=DatasetLibrary(settings.dataset_root),
         )
         await RunLoop(await self._context(record, owned, prepared)).drive()
 

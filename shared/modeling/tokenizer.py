@@ -73,16 +73,24 @@ class Tokenizer:
         return self.fast.encode(text).ids
 
     def apply_chat_template(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        *,
+        variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Ids of a conversation rendered by the model's template, which writes all special tokens itself.
 
+        `variables` are what the template may be told besides, such as `{"enable_thinking": False}`.
         Raises InvalidInput when there is no template or it refuses the messages.
         """
         if self.chat_template is None:
             raise InvalidInput("The model has no chat template: give plain-text prompts instead of messages.")
         text = render_chat(
-            self.chat_template, messages, self.special_tokens, add_generation_prompt=add_generation_prompt
+            self.chat_template,
+            messages,
+            {**self.special_tokens, **(variables or {})},
+            add_generation_prompt=add_generation_prompt,
         )
         return self.fast.encode(text, add_special_tokens=False).ids
 

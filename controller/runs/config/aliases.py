@@ -133,6 +133,17 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "max_completion_length": Alias("data.max_response_length"),
         "shuffle_dataset": Alias("data.shuffle"),
         "data_seed": Alias("data.seed"),
+        "chat_template_kwargs": Alias("data.apply_chat_template_kwargs"),
+        # columns by what they hold; by OpenRLHF's and slime's names
+        "data.columns.prompt": Alias("data.prompt_key"),
+        "data.columns.ground_truth": Alias("data.answer_key"),
+        "data.columns.data_source": Alias("data.reward_fn_key"),
+        **{name: Alias("data.prompt_key") for name in ("data.input_key", "input_key")},
+        **{name: Alias("data.answer_key") for name in ("data.label_key", "label_key")},
+        "apply_chat_template": Alias("data.apply_chat_template"),
+        # verl: the reference
+        "ref.model.path": Alias("reference.model.path"),
+        "ref.log_prob_max_token_len_per_gpu": Alias("reference.log_prob_max_token_len_per_gpu"),
         # TRL: update
         "learning_rate": Alias("actor.optim.lr"),
         "lr_scheduler_type": Alias("actor.optim.lr_scheduler_type", _scheduler),

@@ -23,6 +23,8 @@ class Key:
     meaning: str
     accepts_bool: bool
     accepts_text: bool
+    is_mapping: bool
+    """Whether its value is a mapping of the user's own names, which are no keys."""
 
 
 @cache
@@ -58,6 +60,7 @@ def _leaves(section: type[BaseModel], prefix: str) -> Iterator[Key]:
             meaning=" ".join((field.description or "").split()),
             accepts_bool=bool in kinds,
             accepts_text=str in kinds,
+            is_mapping=any(get_origin(kind) is dict for kind in kinds),
         )
 
 

@@ -27,10 +27,20 @@ class Given:
 def flatten(tree: Mapping[Any, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
     """The leaves of nested sections by dotted name. Names with dots in them are taken as paths."""
     for name, value in tree.items():
-        if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
+        if isinstance(value, Mapping) and value and depth < MAX_DEPTH and _mapping_key(f"{prefix}{name}") is None:
             yield from flatten(value, f"{prefix}{name}.", depth + 1)
         else:
             yield f"{prefix}{name}", value
+
+
+def over(below: Mapping[str, Given], above: Mapping[str, Given]) -> dict[str, Given]:
+    """The values of two layers. The upper one wins, in mappings name by name."""
+    merged = {**below, **above}
+    for key in below.keys() & above.keys():
+        lower, upper = below[key].value, above[key].value
+        if known_keys()[key].is_mapping and isinstance(lower, Mapping) and isinstance(upper, Mapping):
+            merged[key] = Given(above[key].spelled, {**lower, **upper})
+    return merged
 
 
 def canonical(pairs: Iterator[tuple[str, Any]]) -> tuple[dict[str, Given], list[ConfigProblem]]:
@@ -53,6 +63,10 @@ def canonical(pairs: Iterator[tuple[str, Any]]) -> tuple[dict[str, Given], list[
         for key, converted in meant.items():
             given = Given(spelled, converted)
             earlier = values.setdefault(key, given)
+            joined = _joined(key, earlier.value, converted)
+            if joined is not None:
+                values[key] = Given(spelled, joined)
+                continue
             if earlier is not given and earlier.value != converted:
                 problems.append(
                     ConfigProblem(
@@ -69,7 +83,26 @@ def _meant(bare: str, value: object) -> Mapping[str, object]:
     alias = ALIASES.get(bare)
     if alias is not None and not (value in (None, {}) and _is_section(bare)):
         return {alias.key: alias.convert(value), **alias.also(value)}
-    return {bare: value} if bare in known_keys() else {}
+    if bare in known_keys():
+        return {bare: value}
+    mapping = _mapping_key(bare.rpartition(".")[0])
+    return {} if mapping is None else {mapping: {bare.rpartition(".")[2]: value}}
+
+
+def _mapping_key(name: str) -> str | None:
+    """The key that a name stands for, if its value is a mapping of the user's own names."""
+    bare = without_prefix(name)
+    key = ALIASES[bare].key if bare in ALIASES else bare
+    return key if key in known_keys() and known_keys()[key].is_mapping else None
+
+
+def _joined(key: str, first: object, second: object) -> dict[Any, Any] | None:
+    """Two parts of one mapping in one; ``None`` for what is no mapping, or where the parts contradict each other."""
+    if not (known_keys()[key].is_mapping and isinstance(first, Mapping) and isinstance(second, Mapping)):
+        return None
+    if any(first[name] != second[name] for name in first.keys() & second.keys()):
+        return None
+    return {**first, **second}
 
 
 def _is_section(name: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from controller.runs.config.keys import Key, known_keys, nested
-from controller.runs.config.layers import Given, canonical, flatten
+from controller.runs.config.layers import Given, canonical, flatten, over
 from controller.runs.config.overrides import parse_overrides
 from controller.runs.config.presets import PRESETS
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem, shown
@@ -31,7 +31,7 @@ def load_config(document: Mapping[str, Any], overrides: Sequence[str] = ()) -> R
     given = {key: Given(key, value, preset) for key, value in PRESETS.get(preset or "", {}).items()}
     for layer in layers:
         values_of_layer, layer_problems = canonical(pair for pair in layer if pair[0] != PRESET)
-        given |= values_of_layer
+        given = over(given, values_of_layer)
         problems += layer_problems
 
     values: dict[str, Any] = {}
@@ -52,6 +52,10 @@ def load_config(document: Mapping[str, Any], overrides: Sequence[str] = ()) -> R
             broken = rule.check(*(values[name] for name in rule.keys))
             if broken is not None:
                 blamed = given.get(rule.keys[0], Given(rule.keys[0], None))
+                if rule.is_idle and blamed.preset:
+                    # The user has switched off what the preset tunes there.
+                    values[rule.keys[0]] = known_keys()[rule.keys[0]].default
+                    continue
                 hint = f"; it comes from preset {blamed.preset}" if blamed.preset else ""
                 problems.append(
                     ConfigProblem(field=blamed.spelled, reason=broken.reason, suggestion=broken.suggestion + hint)

@@ -44,6 +44,11 @@ _WARMUP_STEPS = Refusal(
 )
 _BETAS = Refusal(reason="both betas are given together", suggestion="use actor.optim.betas: [beta1, beta2]")
 
+_DATASET_FILES = Refusal(
+    reason="datasets are named by their files",
+    suggestion="name them in data.train_files and data.val_files: hf://datasets/ORG/NAME/train-*.parquet, or JSONL and "
+    "parquet files of your own",
+)
 _REWARDS = Refusal(
     reason="several rewards are added up by name",
     suggestion="use reward.parts: a list of {name, weight} with one of rule, function, model and remote",
@@ -131,10 +136,15 @@ _KEYS: Mapping[str, Refusal] = MappingProxyType(
             suggestion='set it to "error" or leave it out; data.filter_overlong_prompts leaves long prompts out',
             unless=("error",),
         ),
-        "dataset_name": Refusal(
-            reason="datasets are read from files",
-            suggestion="save it as JSONL or parquet and name the files in data.train_files",
+        "data.return_raw_chat": Refusal(
+            reason="reward functions always get the messages of a prompt",
+            suggestion="leave it out",
+            unless=(True, False),
         ),
+        "dataset_name": _DATASET_FILES,
+        "dataset_config": _DATASET_FILES,
+        "dataset_train_split": _DATASET_FILES,
+        "dataset_test_split": _DATASET_FILES,
         # reward
         "reward_funcs": _REWARDS,
         "reward_weights": _REWARDS,
@@ -154,13 +164,9 @@ _SECTIONS: Mapping[str, Refusal] = MappingProxyType(
             reason="a reward model is a part of the reward",
             suggestion="use reward.parts: [{name: model, model: {path: ...}}]",
         ),
-        "critic": Refusal(
-            reason="there is no critic: grpo compares the completions of a group instead",
-            suggestion="leave the section out",
-        ),
         "ref": Refusal(
-            reason="the reference is scored like any other model: by a function of its own",
-            suggestion="leave the section out",
+            reason="the reference is a function of its own",
+            suggestion="leave it out; reference.model.path names other weights than the policy's first",
         ),
     }
 )

@@ -128,10 +128,19 @@ def parts_are_told_apart(parts: tuple[RewardPartConfig, ...] | None) -> Broken |
     return None
 
 
-def evaluation_has_rows(test_freq: int, val_files: tuple[str, ...] | None) -> Broken | None:
+def heldout_rows_once(val_split: float | None, val_files: tuple[str, ...] | None) -> Broken | None:
+    """Held-out rows come from one place."""
+    if val_split is not None and val_files is not None:
+        return Broken("data.val_files has the held-out rows already", "leave one of the two out")
+    return None
+
+
+def evaluation_has_rows(test_freq: int, val_files: tuple[str, ...] | None, val_split: float | None) -> Broken | None:
     """There is something to evaluate on."""
-    if test_freq > 0 and val_files is None:
-        return Broken("there are no held-out rows to evaluate on", "give data.val_files, or leave it out")
+    if test_freq > 0 and val_files is None and val_split is None:
+        return Broken(
+            "there are no held-out rows to evaluate on", "give data.val_files or data.val_split, or leave it out"
+        )
     return None
 
 
@@ -147,12 +156,15 @@ def best_is_measured(keep: int | None, metric: str | None, test_freq: int, save_
     return None
 
 
-def best_has_rows(keep: int | None, metric: str | None, val_files: tuple[str, ...] | None) -> Broken | None:
+def best_has_rows(
+    keep: int | None, metric: str | None, val_files: tuple[str, ...] | None, val_split: float | None
+) -> Broken | None:
     """What checkpoints are compared by is measured at all."""
-    if keep is not None and val_files is None and (metric is None or metric.startswith("val-")):
+    has_rows = val_files is not None or val_split is not None
+    if keep is not None and not has_rows and (metric is None or metric.startswith("val-")):
         return Broken(
             "checkpoints are compared on held-out rows, and there are none",
-            "give data.val_files, or name a metric of training as trainer.best_metric",
+            "give data.val_files or data.val_split, or name a metric of training as trainer.best_metric",
         )
     return None
 
@@ -215,10 +227,11 @@ RULES: tuple[Rule, ...] = (
         one_reward,
     ),
     Rule(("reward.parts",), parts_are_told_apart),
-    Rule(("trainer.test_freq", "data.val_files"), evaluation_has_rows),
+    Rule(("data.val_split", "data.val_files"), heldout_rows_once),
+    Rule(("trainer.test_freq", "data.val_files", "data.val_split"), evaluation_has_rows),
     Rule(("rollout.val_kwargs.n", "rollout.val_kwargs.temperature"), evaluation_samples),
     Rule(("trainer.keep_best", "trainer.best_metric", "trainer.test_freq", "trainer.save_freq"), best_is_measured),
-    Rule(("trainer.keep_best", "trainer.best_metric", "data.val_files"), best_has_rows),
+    Rule(("trainer.keep_best", "trainer.best_metric", "data.val_files", "data.val_split"), best_has_rows),
     Rule(("trainer.best_metric", "trainer.best_mode", "trainer.keep_best"), best_is_asked_for),
     Rule(("trainer.resume_mode", "trainer.resume_from_path", "trainer.experiment_name"), resumes_somewhere),
     Rule(("trainer.resume_from_path", "trainer.resume_mode"), path_is_followed),

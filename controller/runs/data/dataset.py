@@ -1,37 +1,22 @@
 """Rows to tokenised prompts, checked before anything starts."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from controller.runs.config.data import DataConfig
-from controller.runs.config.problems import shown
-from controller.runs.data.columns import Columns, choose_columns, value_of
+from controller.runs.data.columns import Columns, choose_columns, has, value_of
 from controller.runs.data.errors import DatasetEmpty, InputRefused, RowInvalid
-from controller.runs.data.reader import Row, read_rows
+from controller.runs.data.reader import read_rows
+from controller.runs.data.rendering import PromptTokenizer, render_prompt
+from controller.runs.data.row import Row
 from controller.runs.data.sampler import Draw
 from shared.contracts.errors import InvalidInput
 from shared.contracts.prompt import Prompt
 
 Split = Literal["train", "val"]
-
-
-class PromptTokenizer(Protocol):
-    """What is needed of ``shared.modeling.tokenizer.Tokenizer``."""
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of a plain text."""
-        ...
-
-    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Ids of chat messages, up to where the completion starts. ``InvalidInput`` if the template refuses them."""
-        ...
-
-    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Text of token ids."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +63,11 @@ def load_dataset(
         rows[0].columns,
         prompt_key=data.prompt_key,
         answer_key=data.answer_key,
+        source_key=data.reward_fn_key,
         needs_ground_truth=needs_ground_truth,
         field=field,
     )
-    prompts = [_prompt(row, f"{split}-{index:06d}", columns, tokenizer, field) for index, row in enumerate(rows)]
+    prompts = [_prompt(row, f"{split}-{index:06d}", columns, data, tokenizer, field) for index, row in enumerate(rows)]
     too_long = [index for index, prompt in enumerate(prompts) if len(prompt.token_ids) > limit.num_tokens]
     if too_long and not data.filter_overlong_prompts:
         first = too_long[0]
@@ -135,45 +121,38 @@ def _prompt_limit(data: DataConfig, context_tokens: int | None) -> _Limit:
     )
 
 
-def _prompt(row: Row, uid: str, columns: Columns, tokenizer: PromptTokenizer, field: str) -> Prompt:
+def _prompt(row: Row, uid: str, columns: Columns, data: DataConfig, tokenizer: PromptTokenizer, field: str) -> Prompt:
     content = _value(row, columns.prompt, field)
     try:
-        messages = None if isinstance(content, str) else _messages(content)
-        token_ids = tokenizer.encode(content) if messages is None else tokenizer.apply_chat_template(messages)
+        rendered = render_prompt(content, data, tokenizer)
     except (InvalidInput, TypeError, ValueError) as error:
         raise _row_invalid(row, field, f"column {columns.prompt!r}: {error}", "correct the row") from error
-    if not token_ids:
+    if not rendered.token_ids:
         raise _row_invalid(row, field, f"column {columns.prompt!r} is empty: the prompt has no token", "drop the row")
     head = columns.prompt.partition(".")[0]
-    source = row.columns.get("data_source")
     return Prompt(
         row_uid=uid,
-        token_ids=tuple(token_ids),
-        text=content if messages is None else tokenizer.decode(token_ids, skip_special_tokens=False),
-        messages=messages,
-        data_source=source if isinstance(source, str) else "",
-        ground_truth=_ground_truth(row, columns.ground_truth, field),
+        token_ids=rendered.token_ids,
+        text=rendered.text,
+        messages=rendered.messages,
+        data_source=_data_source(row, columns, data, field),
+        ground_truth=None if columns.ground_truth is None else _text(_value(row, columns.ground_truth, field)),
         columns={name: value for name, value in row.columns.items() if name != head},
     )
 
 
-def _messages(content: object) -> tuple[dict[str, Any], ...]:
-    """Chat messages as they stand. ``ValueError`` says what is wrong with them."""
-    if not isinstance(content, list) or not content:
-        raise ValueError(f"a prompt is text or a list of chat messages, not {shown(content)}")
-    for number, message in enumerate(content):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise ValueError(f"message {number} has no role")
-        if not isinstance(message.get("content"), str) and not message.get("tool_calls"):
-            raise ValueError(f"message {number} has no text as its content")
-    return tuple(content)
+def _data_source(row: Row, columns: Columns, data: DataConfig, field: str) -> str:
+    """A column that was asked for is in every row; one that was recognised may be missing from some."""
+    if columns.data_source is None:
+        return ""
+    if data.reward_fn_key is not None:
+        return _text(_value(row, columns.data_source, field))
+    source = value_of(row.columns, columns.data_source) if has(row.columns, columns.data_source) else None
+    return source if isinstance(source, str) else ""
 
 
-def _ground_truth(row: Row, column: str | None, field: str) -> str | None:
+def _text(value: Any) -> str:
     """Text as it stands, anything else as JSON: reward functions compare text."""
-    if column is None:
-        return None
-    value = _value(row, column, field)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -187,7 +166,8 @@ def _value(row: Row, column: str, field: str) -> Any:
             row,
             field,
             f"column {column!r} is missing or null",
-            "fill it in, drop the row, or name another column in data.prompt_key or data.answer_key",
+            "fill it in, drop the row, or name another column in data.prompt_key, data.answer_key or "
+            "data.reward_fn_key",
         )
     return value
 

@@ -32,3 +32,23 @@ class ColumnMissing(InputRefused):
 
 class RowInvalid(InputRefused):
     """One row cannot be used; the reason names it."""
+
+
+class ColumnAmbiguous(InputRefused):
+    """The rows have several columns that could be meant."""
+
+
+class UploadInvalid(InputRefused):
+    """An uploaded dataset cannot be used. It is not kept."""
+
+
+class UploadTooLarge(Exception):
+    """An uploaded dataset is larger than the controller's settings allow. It is not kept."""
+
+
+class DatasetUnknown(Exception):
+    """There is no stored dataset of this id."""
+
+
+class DatasetInUse(Exception):
+    """A run that has not ended reads the stored dataset."""

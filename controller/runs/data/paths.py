@@ -4,21 +4,29 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.config.reward import RewardPartConfig
 from controller.runs.config.run_config import RunConfig
+from controller.runs.data.dataset_id import is_dataset_uri
 from controller.runs.data.errors import PathNotFound
-from controller.runs.data.hub import is_hub_file, pinned_files
+from controller.runs.data.hub import is_hub_file, local_file, pinned_files
+from controller.runs.data.library import DatasetLibrary
 from controller.runs.data.roots import resolve
+from controller.runs.data.saved_dataset import check_saved_dataset
 from shared.modeling.errors import UnknownModel
 from shared.modeling.folder import pinned_hub_id
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[A-Za-z0-9][\w./-]*)?")
 
 
-def resolve_paths(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) -> RunConfig:
+def resolve_paths(
+    config: RunConfig, roots: Sequence[Path], *, allow_hub: bool, library: DatasetLibrary | None = None
+) -> RunConfig:
     """The config with every path absolute, symlinks followed, and of the right kind; with every hub id and file of a
-    hub dataset at its commit, so that a run that goes on later finds the same.
+    hub dataset at its commit, so that a run that goes on later finds the same. Uploaded datasets, of ``library``, stay
+    as they are named.
 
     Asks the hub where one is allowed and named. Raises ``ConfigInvalid`` with all paths that are outside the roots, do
     not exist or are not what their key needs.
@@ -36,29 +44,39 @@ def resolve_paths(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) 
         return None
 
     def data_files(field: str, paths: Sequence[str]) -> list[str | None]:
-        return [
-            file
-            for path in paths
-            for file in (on_hub(field, path) if is_hub_file(path) else (found(field, path, _file),))
-        ]
+        return [file for path in paths for file in data_entry(field, path)]
 
-    def on_hub(field: str, uri: str) -> tuple[str, ...]:
+    def data_entry(field: str, path: str) -> Sequence[str | None]:
+        if not is_hub_file(path):
+            return (found(field, path, partial(_data_file, library=library)),)
         try:
-            return pinned_files(uri, field=field, allow_hub=allow_hub)
+            return pinned_files(path, field=field, allow_hub=allow_hub)
         except ConfigInvalid as error:
             problems.extend(error.problems)
             return ()
 
-    function = config.reward.custom_reward_function
-    model = found("model.path", config.model.path, partial(_model, allow_hub=allow_hub))
+    find_model = partial(_model, allow_hub=allow_hub)
+
+    def reward_part(number: int, part: RewardPartConfig) -> RewardPartConfig:
+        field, update = f"reward.parts[{number}]", dict[str, Any]()
+        path, _, name = (part.function or "").rpartition(":")
+        if path.endswith(".py"):
+            update["function"] = f"{found(f'{field}.function', path, _file)}:{name}"
+        if part.model is not None:
+            update["model"] = {**part.model, "path": found(f"{field}.model.path", part.model["path"], find_model)}
+        return part.model_copy(update=update)
+
+    function, parts = config.reward.custom_reward_function, config.reward.parts
+    model = found("model.path", config.model.path, find_model)
     train = data_files("data.train_files", config.data.train_files)
     held_out = data_files("data.val_files", config.data.val_files or ())
     reward = found("reward.custom_reward_function.path", function.path, _file)
+    scored_by = None if parts is None else tuple(reward_part(number, part) for number, part in enumerate(parts))
     output = found("trainer.default_local_dir", config.trainer.default_local_dir, _output_folder)
     if problems:
         raise ConfigInvalid(problems)
     files = {"train_files": tuple(train), "val_files": tuple(held_out) or None}
-    scored = {"custom_reward_function": function.model_copy(update={"path": reward})}
+    scored = {"custom_reward_function": function.model_copy(update={"path": reward}), "parts": scored_by}
     return config.model_copy(
         update={
             "model": config.model.model_copy(update={"path": model}),
@@ -67,6 +85,27 @@ def resolve_paths(config: RunConfig, roots: Sequence[Path], *, allow_hub: bool) 
             "trainer": config.trainer.model_copy(update={"default_local_dir": output}),
         }
     )
+
+
+def stored_file(path: str, library: DatasetLibrary | None, *, field: str) -> Path:
+    """Where an entry of a resolved ``data.train_files`` or ``data.val_files`` lies. Raises ``PathNotFound``."""
+    if not is_dataset_uri(path):
+        return local_file(path, field=field)
+    if library is None:
+        raise PathNotFound(
+            field=field, reason=f"{path!r} is an upload, and none are stored here", suggestion="name a file"
+        )
+    return library.file(path, field=field)
+
+
+def _data_file(path: str, roots: Sequence[Path], field: str, *, library: DatasetLibrary | None) -> str:
+    if is_dataset_uri(path):
+        stored_file(path, library, field=field)
+        return path
+    place = resolve(path, roots, field=field)
+    if not place.is_file():
+        check_saved_dataset(place, given=path, field=field)
+    return str(place)
 
 
 def _file(path: str, roots: Sequence[Path], field: str) -> str:

@@ -25,6 +25,8 @@ def test_an_empty_environment_is_a_stack_of_its_own_in_the_checkout() -> None:
     assert found.num_threads >= 1
     assert found.call_timeout_s == 600
     assert found.checkpoint_root == found.state_dir / "checkpoints"
+    assert found.dataset_root == found.state_dir / "datasets"
+    assert found.max_dataset_bytes == 2**30
     assert found.address_file == found.state_dir / "controller.json"
 
 
@@ -41,6 +43,7 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         RLHFLESS_API_PORT="0",
         RLHFLESS_API_TOKEN_FILE="/run/token",
         RLHFLESS_MANIFESTS="/manifests",
+        RLHFLESS_MAX_DATASET_BYTES="5000",
         RLHFLESS_CALL_TIMEOUT_S="300",
         RLHFLESS_THREADS="3",
         RLHFLESS_CPU_HOUR_USD="0.5",
@@ -58,6 +61,7 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         api_port=0,
         api_token_file=Path("/run/token"),
         manifests=Path("/manifests"),
+        max_dataset_bytes=5000,
         call_timeout_s=300.0,
         num_threads=3,
         cpu_hour_usd=0.5,

@@ -5,6 +5,7 @@ from fastapi.exceptions import RequestValidationError
 from controller.api.app import make_api
 from controller.api.errors import MAX_PROBLEMS, MAX_TEXT, STATUSES, NotReady, add_error_handlers, describe
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.data.errors import UploadInvalid
 from shared.contracts.errors import CallConflict, StageError, StoreRefused, StoreUnavailable
 from tests.unit.controller.api.fake_service import FakeService
 
@@ -21,8 +22,11 @@ def test_every_exception_of_the_table_is_handled_by_an_application() -> None:
 
 def test_every_exception_of_the_table_is_described() -> None:
     arguments = {ConfigInvalid: [[problem()]], NotReady: [["it is early"]], RequestValidationError: [[]]}
+    refused = {UploadInvalid: {"field": "body", "reason": "no", "suggestion": "yes"}}
     for kind, (status, code) in STATUSES.items():
-        got_status, got = describe(kind(*arguments.get(kind, ["the message"])))
+        got_status, got = describe(
+            kind(**refused[kind]) if kind in refused else kind(*arguments.get(kind, ["the message"]))
+        )
         assert (got_status, got.code) == (status, code)
         assert got.retryable == (status == 503)
 

@@ -85,6 +85,15 @@ def test_a_template_in_the_tokenizer_config(tmp_path: Path) -> None:
         assert tokenizer.decode(tokenizer.apply_chat_template(MESSAGES)) == "hi"
 
 
+def test_a_template_is_told_more_as_transformers_tells_it(tmp_path: Path) -> None:
+    template = "{{ bos_token }}{% if enable_thinking is defined and not enable_thinking %}<turn>{% endif %}a"
+    folder = _save(tmp_path, template=template)
+    ours, theirs = Tokenizer.load(folder), AutoTokenizer.from_pretrained(folder)
+    for variables in ({}, {"enable_thinking": False}, {"enable_thinking": True}, {"bos_token": "<unk>"}):
+        expected = theirs.apply_chat_template(MESSAGES, add_generation_prompt=True, return_dict=False, **variables)
+        assert ours.apply_chat_template(MESSAGES, variables=variables) == expected
+
+
 def test_a_template_that_refuses_the_messages(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(_save(tmp_path))
     with pytest.raises(InvalidInput, match="system comes first"):

@@ -64,6 +64,13 @@ def only_problem(document: dict[str, Any]) -> ConfigProblem:
         ("num_train_epochs", 2.0, "trainer.total_epochs", 2),
         ("save_total_limit", 2, "trainer.max_ckpt_to_keep", 2),
         ("seed", 7, "trainer.seed", 7),
+        ("data.columns.prompt", "q", "data.prompt_key", "q"),
+        ("data.columns.ground_truth", "a", "data.answer_key", "a"),
+        ("data.columns.data_source", "s", "data.reward_fn_key", "s"),
+        ("data.input_key", "q", "data.prompt_key", "q"),
+        ("label_key", "a", "data.answer_key", "a"),
+        ("apply_chat_template", True, "data.apply_chat_template", True),
+        ("chat_template_kwargs", {"x": 1}, "data.apply_chat_template_kwargs", {"x": 1}),
         ("run_name", "x", "trainer.experiment_name", "x"),
         ("report_to", "wandb", "trainer.logger", ["wandb"]),
         ("report_to", ["tensorboard", "mlflow"], "trainer.logger", ["tensorboard", "mlflow"]),
@@ -165,9 +172,13 @@ def test_a_section_that_may_be_a_value_may_be_empty(written: object) -> None:
         ("use_bias_correction_kl", True, "false"),
         ("top_entropy_quantile", 0.2, "1"),
         ("data.truncation", "left", "error"),
+        ("dataset_name", "openai/gsm8k", "hf://datasets/"),
+        ("dataset_train_split", "train", "data.train_files"),
+        ("data.return_raw_chat", "yes", "leave it out"),
         ("actor_rollout_ref.rollout.val_kwargs.do_sample", True, "rollout.val_kwargs.temperature"),
-        ("critic.optim.lr", 1e-5, "leave the section out"),
-        ("actor_rollout_ref.ref.log_prob_micro_batch_size", 1, "leave the section out"),
+        ("critic.optim.lr", 1e-4, "algorithm.adv_estimator to gae"),
+        ("actor_rollout_ref.ref.log_prob_max_token_len_per_gpu", 1, "actor.use_kl_loss"),
+        ("actor_rollout_ref.ref.log_prob_micro_batch_size", 1, "reference.model.path"),
         ("report_to", "all", "one by one"),
         ("load_best_model_at_end", True, "trainer.keep_best"),
     ],
@@ -226,3 +237,14 @@ def test_a_secret_is_refused_and_never_shown(key: str) -> None:
 
 def test_the_value_of_an_unknown_key_is_never_shown() -> None:
     assert "hunter2" not in str(only_problem({"tokn": "hunter2"}))
+
+
+def test_columns_are_mapped_by_what_they_hold() -> None:
+    columns = {"prompt": "q", "ground_truth": "a", "data_source": "s"}
+    data = load_config(MINIMAL | {"data": {"columns": columns}}).data
+    assert (data.prompt_key, data.answer_key, data.reward_fn_key) == ("q", "a", "s")
+    assert load_config(MINIMAL | {"data": {"columns": None}}) == load_config(MINIMAL)
+    assert (
+        "data.prompt_key is the same key" in only_problem({"data.prompt_key": "p", "data.columns.prompt": "q"}).reason
+    )
+    assert "unknown key" in only_problem({"data": {"columns": {"promt": "q"}}}).reason

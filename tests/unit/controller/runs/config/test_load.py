@@ -193,6 +193,10 @@ OTHER: dict[str, Any] = {
     "data.val_files": ["held-out"],
     "data.prompt_key": "q",
     "data.answer_key": "a",
+    "data.reward_fn_key": "s",
+    "data.val_split": 0.25,
+    "data.apply_chat_template_kwargs": {"enable_thinking": False, "depth": {"x": [1]}},
+    "data.system_prompt": "be brief",
     "actor.optim.lr_scheduler_type": "cosine",
     "actor.optim.betas": [0.8, 0.9],
     "actor.loss_agg_mode": "seq-mean-token-mean",
@@ -209,6 +213,10 @@ OTHER: dict[str, Any] = {
     "algorithm.kl_penalty": "mse",
     "algorithm.kl_ctrl.type": "adaptive",
     "algorithm.rollout_correction.rollout_is": "sequence",
+    "critic.optim.lr_scheduler_type": "cosine",
+    "critic.optim.betas": [0.8, 0.9],
+    "critic.optim.min_lr_ratio": 0.5,
+    "critic.loss_agg_mode": "seq-mean-token-mean",
     "rollout.top_p": 0.5,
     "rollout.val_kwargs.top_p": 0.5,
     "rollout.stop": ["###", "Q:"],
@@ -253,6 +261,7 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "algorithm.overlong_buffer.len": {"algorithm.overlong_buffer.enable": True},
     "algorithm.overlong_buffer.penalty_factor": {"algorithm.overlong_buffer.enable": True},
     "algorithm.rollout_correction.rollout_is_threshold": {"algorithm.rollout_correction.rollout_is": "token"},
+    "critic.optim.min_lr_ratio": {"critic.optim.lr_scheduler_type": "linear"},
     "trainer.test_freq": {"data.val_files": "held-out"},
     "trainer.keep_best": {"data.val_files": "held-out"},
     "trainer.best_metric": {"trainer.keep_best": 1},
@@ -278,8 +287,17 @@ def test_every_key_reaches_the_config() -> None:
             value = "other"
         else:
             value = (key.default or 0) + 1
-        changed = flat(load_config(MINIMAL | TOGETHER.get(name, {}) | {name: value}))
+        changed = flat(load_config(MINIMAL | together(name) | {name: value}))
         assert changed[name] == value != plain[name], name
+
+
+def together(name: str) -> dict[str, Any]:
+    """What the key needs beside it."""
+    if name.startswith("critic."):
+        return {"algorithm.adv_estimator": "gae", **TOGETHER.get(name, {})}
+    if name.startswith("reference."):
+        return {"actor.use_kl_loss": True}
+    return TOGETHER.get(name, {})
 
 
 def flat(config: RunConfig) -> dict[str, Any]:
@@ -343,3 +361,61 @@ def test_steps_end_at_the_nearer_of_steps_and_epochs() -> None:
 
 def test_a_number_too_long_to_write_is_refused_like_any_other() -> None:
     assert "too long" in only_problem(with_keys(rollout__n=16**5000)).reason
+
+
+def kwargs_of(document: dict[str, Any], *overrides: str) -> dict[str, Any]:
+    return load_config(MINIMAL | document, overrides).data.apply_chat_template_kwargs
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"data.apply_chat_template_kwargs": {"enable_thinking": False, "budget": 3}},
+        {"data.apply_chat_template_kwargs": {"budget": 3}, "data.apply_chat_template_kwargs.enable_thinking": False},
+        {"data.apply_chat_template_kwargs.budget": 3, "data.apply_chat_template_kwargs.enable_thinking": False},
+        {"chat_template_kwargs": {"enable_thinking": False, "budget": 3}},
+    ],
+)
+def test_a_mapping_of_the_users_own_names_is_given_whole_or_name_by_name(document: dict[str, Any]) -> None:
+    assert kwargs_of(document) == {"enable_thinking": False, "budget": 3}
+
+
+def test_an_override_changes_one_name_of_a_mapping() -> None:
+    document = {"data.apply_chat_template_kwargs": {"enable_thinking": False, "budget": 3}}
+    assert kwargs_of(document, "data.apply_chat_template_kwargs.budget=4") == {"enable_thinking": False, "budget": 4}
+    assert kwargs_of(document, "data.apply_chat_template_kwargs={budget: 5}") == {"enable_thinking": False, "budget": 5}
+
+
+def test_a_mapping_that_contradicts_itself_is_refused() -> None:
+    key = "data.apply_chat_template_kwargs"
+    problem = only_problem(MINIMAL | {key: {"budget": 3}, f"{key}.budget": 4})
+    assert problem.suggestion == f"give {key} once"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (3, "dictionary"),
+        ({"messages": []}, "messages is not free"),
+        ({"add_generation_prompt": False}, "add_generation_prompt is not free"),
+    ],
+)
+def test_what_is_no_variable_of_a_template_is_refused(value: object, words: str) -> None:
+    assert words in only_problem(MINIMAL | {"data.apply_chat_template_kwargs": value}).reason
+
+
+@pytest.mark.parametrize("value", [0, -1, 0.0, 1.0, 1.5, True, "many", [1]])
+def test_what_is_no_share_of_the_rows_is_refused(value: object) -> None:
+    assert only_problem(MINIMAL | {"data.val_split": value}).field == "data.val_split"
+
+
+@pytest.mark.parametrize("value", [1, 200, 0.05, "5e-2"])
+def test_a_share_is_a_number_of_rows_or_a_part(value: object) -> None:
+    assert load_config(MINIMAL | {"data.val_split": value}).data.val_split == float(value)  # type: ignore[arg-type]
+
+
+def test_what_a_preset_tunes_is_left_out_where_the_user_has_switched_it_off() -> None:
+    config = load_config(MINIMAL, ["preset=ppo", "algorithm.use_kl_in_reward=false"])
+    assert config.algorithm.adv_estimator == "gae"
+    assert config.algorithm.kl_ctrl.kl_coef == load_config(MINIMAL).algorithm.kl_ctrl.kl_coef
+    assert load_config(resolved(config)) == config

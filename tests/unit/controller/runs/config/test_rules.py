@@ -55,6 +55,7 @@ def test_rules_are_about_keys() -> None:
         ({"reward.rule": None}, "reward.rule", "nothing says"),
         ({"reward.custom_reward_function.path": "f.py"}, "reward.rule", "several rewards"),
         ({"trainer.test_freq": 5}, "trainer.test_freq", "no held-out rows"),
+        ({"data.val_split": 5, "data.val_files": "v.jsonl"}, "data.val_split", "data.val_files has"),
         ({"rollout.val_kwargs.n": 4}, "rollout.val_kwargs.n", "all 4 completions are the same"),
         ({"trainer.keep_best": 2}, "trainer.keep_best", "there are none"),
         (
@@ -93,6 +94,8 @@ def test_a_broken_rule_names_its_key_as_given(document: dict[str, Any], field: s
         {"actor.optim.lr_warmup_steps": 10},
         {"actor.optim.min_lr_ratio": 0.1, "actor.optim.lr_scheduler_type": "linear"},
         {"trainer.test_freq": 5, "data.val_files": "v.jsonl"},
+        {"trainer.test_freq": 5, "data.val_split": 0.1},
+        {"trainer.keep_best": 2, "data.val_split": 10},
         {"trainer.test_freq": -1},
         {"rollout.val_kwargs.n": 4, "rollout.val_kwargs.temperature": 1.0},
         {"trainer.keep_best": 2, "data.val_files": "v", "trainer.save_freq": 4, "trainer.test_freq": 2},

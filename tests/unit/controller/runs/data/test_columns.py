@@ -3,9 +3,18 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from controller.runs.data.columns import Columns, choose_columns, value_of
-from controller.runs.data.errors import ColumnMissing
+from controller.runs.data.columns import (
+    DATA_SOURCES,
+    GROUND_TRUTHS,
+    PROMPTS,
+    Columns,
+    choose_columns,
+    value_of,
+)
+from controller.runs.data.errors import ColumnAmbiguous, ColumnMissing
 
 VERL = {
     "data_source": "gsm8k",
@@ -19,6 +28,7 @@ def choose(
     row: dict[str, Any],
     prompt_key: str | None = None,
     answer_key: str | None = None,
+    source_key: str | None = None,
     *,
     needs_ground_truth: bool = False,
 ) -> Columns:
@@ -26,6 +36,7 @@ def choose(
         row,
         prompt_key=prompt_key,
         answer_key=answer_key,
+        source_key=source_key,
         needs_ground_truth=needs_ground_truth,
         field="data.train_files",
     )
@@ -40,8 +51,10 @@ def choose(
         ({"prompt": "p", "solution": "4"}, "prompt", "solution", "TRL"),
         ({"question": "q", "answer": "4", "info": {}}, "question", "answer", "verifiers"),
         ({"input": "q", "label": "4"}, "input", "label", "OpenRLHF"),
-        ({"question": "q", "answer": "4", "label": "4"}, "question", "answer", "passed over label"),
-        ({"question": "q", "prompt": "p"}, "prompt", None, "passed over question"),
+        ({"prompt": "p", "ground_truth": "4", "answer": "so 4"}, "prompt", "ground_truth", "passed over answer"),
+        (VERL | {"solution": "2+2"}, "prompt", "reward_model.ground_truth", "passed over solution"),
+        ({"question": "q", "prompt": [{"role": "user"}]}, "prompt", None, "passed over question"),
+        ({"question": "q", "prompt": None, "answer": "4", "label": None}, "question", "answer", "verifiers"),
     ],
 )
 def test_known_columns_are_recognised_and_the_choice_is_told(
@@ -50,6 +63,66 @@ def test_known_columns_are_recognised_and_the_choice_is_told(
     chosen = choose(row)
     assert (chosen.prompt, chosen.ground_truth) == (prompt, ground_truth)
     assert named in chosen.note
+
+
+@pytest.mark.parametrize(
+    ("row", "words", "key"),
+    [
+        ({"prompt": "p", "question": "q"}, "the prompt: prompt, question", "data.prompt_key"),
+        ({"prompt": [], "question": []}, "the prompt: prompt, question", "data.prompt_key"),
+        ({"prompt": "p", "answer": "4", "solution": "2+2=4"}, "the ground truth: answer, solution", "data.answer_key"),
+        (VERL | {"ground_truth": "5"}, "reward_model.ground_truth, ground_truth", "data.answer_key"),
+    ],
+)
+def test_nothing_is_guessed_where_several_columns_could_be_meant(row: dict[str, Any], words: str, key: str) -> None:
+    with pytest.raises(ColumnAmbiguous) as caught:
+        choose(row)
+    (problem,) = caught.value.problems
+    assert problem.field == "data.train_files"
+    assert words in problem.reason
+    assert key in problem.suggestion
+    keys = {"data.prompt_key": ("question", None), "data.answer_key": (None, "answer")}[key]
+    if all(name is None or name in row for name in keys):
+        choose(row, *keys)
+
+
+@pytest.mark.parametrize(
+    ("row", "source_key", "source"),
+    [
+        (VERL, None, "data_source"),
+        ({"question": "q", "task": "sums"}, None, "task"),
+        ({"question": "q", "task": "sums", "data_source": "gsm8k"}, None, "data_source"),
+        ({"question": "q", "task": 3}, None, None),
+        ({"question": "q", "task": "sums", "meta": {"set": "x"}}, "meta.set", "meta.set"),
+    ],
+)
+def test_the_data_source_is_recognised_or_named(
+    row: dict[str, Any], source_key: str | None, source: str | None
+) -> None:
+    chosen = choose(row, None, None, source_key)
+    assert chosen.data_source == source
+    assert (f"data source from {source!r}" in chosen.note) is (source is not None)
+
+
+KNOWN = [*(name for name in (*PROMPTS, *GROUND_TRUTHS, *DATA_SOURCES) if "." not in name), "reward_model", "level"]
+VALUES = st.none() | st.text(max_size=3) | st.just([{"role": "user", "content": "q"}])
+
+
+@given(st.dictionaries(st.sampled_from(KNOWN), VALUES | st.just({"ground_truth": "4"})))
+def test_what_is_chosen_is_there_and_does_not_depend_on_the_order_of_columns(row: dict[str, Any]) -> None:
+    def chosen(columns: dict[str, Any]) -> Columns | str:
+        try:
+            return choose(columns)
+        except (ColumnAmbiguous, ColumnMissing) as error:
+            return str(error)
+
+    found = chosen(row)
+    assert chosen(dict(reversed(row.items()))) == found
+    if isinstance(found, Columns):
+        assert value_of(row, found.prompt) is not None
+        assert found.ground_truth is None or value_of(row, found.ground_truth) is not None
+        assert found.ground_truth != found.prompt
+        assert repr(found.prompt) in found.note
 
 
 def test_explicit_keys_win() -> None:
@@ -77,11 +150,10 @@ def test_the_prompt_is_never_its_own_ground_truth() -> None:
         (("txt", None), "data.prompt_key", "no column 'txt'"),
         (("text", "answr"), "data.answer_key", "no column 'answr'"),
         (("text", "label.x"), "data.answer_key", "no column 'label.x'"),
+        (("text", "label", "set"), "data.reward_fn_key", "no column 'set'"),
     ],
 )
-def test_a_missing_column_is_refused_with_what_there_is(
-    keys: tuple[str | None, str | None], field: str, words: str
-) -> None:
+def test_a_missing_column_is_refused_with_what_there_is(keys: tuple[str | None, ...], field: str, words: str) -> None:
     with pytest.raises(ColumnMissing) as caught:
         choose({"text": "t", "label": "4"}, *keys)
     (problem,) = caught.value.problems

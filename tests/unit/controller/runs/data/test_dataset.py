@@ -17,7 +17,7 @@ from shared.modeling.tokenizer import Tokenizer
 
 
 class CharTokenizer:
-    """One token per character; the chat template writes `role:content|` and accepts no system message."""
+    """One token per character; the chat template writes `role:content|` and accepts no tool message."""
 
     def encode(self, text: str) -> list[int]:
         return [ord(char) for char in text]
@@ -25,10 +25,13 @@ class CharTokenizer:
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         return "".join(chr(token_id) for token_id in token_ids)
 
-    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        if any(message["role"] == "system" for message in messages):
-            raise InvalidInput("no system messages")
-        return self.encode("".join(f"{message['role']}:{message['content']}|" for message in messages))
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, Any]], *, variables: Mapping[str, Any] | None = None
+    ) -> list[int]:
+        if any(message["role"] == "tool" for message in messages):
+            raise InvalidInput("no tool messages")
+        said = "".join(f"{message['role']}:{message['content']}|" for message in messages)
+        return self.encode(said + "".join(f"{name}={value}" for name, value in (variables or {}).items()))
 
 
 def load(
@@ -89,6 +92,45 @@ def test_messages_go_through_the_chat_template(tmp_path: Path) -> None:
     assert prompt.columns["extra_info"] == {"index": 7}
 
 
+def test_plain_text_becomes_a_users_message_if_asked(tmp_path: Path) -> None:
+    (prompt,) = load(tmp_path, [{"input": "1+1?", "label": "2"}], apply_chat_template=True).prompts
+    assert prompt.text == "user:1+1?|"
+    assert prompt.messages == ({"role": "user", "content": "1+1?"},)
+    assert "prompt is empty" in refused(RowInvalid, tmp_path, [{"prompt": ""}], apply_chat_template=True)
+
+
+def test_the_templates_variables_are_the_configs(tmp_path: Path) -> None:
+    rows = [{"prompt": [{"role": "user", "content": "q"}]}]
+    (prompt,) = load(tmp_path, rows, apply_chat_template_kwargs={"think": False}).prompts
+    assert prompt.text == "user:q|think=False"
+
+
+def test_a_system_prompt_is_for_rows_that_have_none(tmp_path: Path) -> None:
+    user, own = {"role": "user", "content": "q"}, {"role": "system", "content": "own"}
+    prompts = load(tmp_path, [{"prompt": [user]}, {"prompt": [own, user]}], system_prompt="be brief").prompts
+    assert [prompt.text for prompt in prompts] == ["system:be brief|user:q|", "system:own|user:q|"]
+    assert prompts[0].messages == ({"role": "system", "content": "be brief"}, user)
+
+
+def test_a_system_prompt_has_no_place_in_plain_text(tmp_path: Path) -> None:
+    reason = refused(RowInvalid, tmp_path, [{"prompt": "p"}], system_prompt="be brief")
+    assert "no place for data.system_prompt; set data.apply_chat_template" in reason
+    (prompt,) = load(tmp_path, [{"prompt": "p"}], system_prompt="be brief", apply_chat_template=True).prompts
+    assert prompt.text == "system:be brief|user:p|"
+
+
+def test_a_recognised_data_source_may_be_missing_from_some_rows(tmp_path: Path) -> None:
+    rows = [{"question": "q", "task": "sums"}, {"question": "q"}, {"question": "q", "task": 3}]
+    assert [prompt.data_source for prompt in load(tmp_path, rows).prompts] == ["sums", "", ""]
+
+
+def test_a_data_source_that_was_asked_for_is_in_every_row(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "meta": {"set": "x"}}, {"prompt": "p", "meta": {"set": 3}}]
+    assert [prompt.data_source for prompt in load(tmp_path, rows, reward_fn_key="meta.set").prompts] == ["x", "3"]
+    reason = refused(RowInvalid, tmp_path, [*rows, {"prompt": "p"}], reward_fn_key="meta.set")
+    assert "line 3: column 'meta.set' is missing or null" in reason
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [("a b", "a b"), (4, "4"), (0.5, "0.5"), (True, "true"), (["a", 1], '["a", 1]')]
 )
@@ -129,7 +171,7 @@ def test_the_note_says_what_was_chosen(tmp_path: Path) -> None:
         ({"prompt": [], "answer": "a"}, "text or a list of chat messages"),
         ({"prompt": ["hi"], "answer": "a"}, "message 0 has no role"),
         ({"prompt": [{"role": "user"}], "answer": "a"}, "message 0 has no text"),
-        ({"prompt": [{"role": "system", "content": "s"}], "answer": "a"}, "no system messages"),
+        ({"prompt": [{"role": "tool", "content": "s"}], "answer": "a"}, "no tool messages"),
     ],
 )
 def test_a_row_that_is_no_prompt_is_named(tmp_path: Path, row: dict[str, Any], words: str) -> None:
@@ -230,7 +272,9 @@ def test_the_real_tokenizer_fits(tmp_path: Path) -> None:
 
 def test_a_model_without_a_chat_template_refuses_messages(tmp_path: Path) -> None:
     class Plain(CharTokenizer):
-        def apply_chat_template(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        def apply_chat_template(
+            self, messages: Sequence[Mapping[str, Any]], *, variables: Mapping[str, Any] | None = None
+        ) -> list[int]:
             raise InvalidInput("The model has no chat template.")
 
     file = tmp_path / "rows.jsonl"

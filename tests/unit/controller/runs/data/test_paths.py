@@ -8,6 +8,7 @@ import pytest
 from controller.runs.config.load import load_config
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 from controller.runs.config.run_config import RunConfig
+from controller.runs.data.library import DatasetLibrary, StoredDataset
 from controller.runs.data.paths import resolve_paths
 
 COMMIT = "a" * 40
@@ -78,8 +79,88 @@ def test_all_bad_paths_are_listed(root: Path) -> None:
         "reward.custom_reward_function.path",
         "trainer.default_local_dir",
     ]
-    words = ["does not exist", "does not exist", "outside the roots", "not a file", "outside the roots", "not a folder"]
+    words = [
+        "does not exist",
+        "does not exist",
+        "outside the roots",
+        "is not a file",
+        "outside the roots",
+        "not a folder",
+    ]
     assert all(word in reason for word, (_, reason) in zip(words, found, strict=True))
+
+
+def parts_of(root: Path, *parts: dict[str, Any], allow_hub: bool = False) -> list[Any]:
+    numbered = [{"name": f"part{number}", **part} for number, part in enumerate(parts)]
+    found = resolve_paths(config_of(reward__rule=None, reward__parts=numbered), [root], allow_hub=allow_hub)
+    assert resolve_paths(found, [root], allow_hub=allow_hub) == found
+    assert found.reward.parts is not None
+    return [part.function or part.model or part.rule for part in found.reward.parts]
+
+
+def test_the_paths_of_a_rewards_parts_become_absolute(root: Path) -> None:
+    found = parts_of(
+        root,
+        {"function": "score.py:length"},
+        {"function": "my.rewards:score"},
+        {"model": {"path": "tiny", "max_tokens": 64}},
+        {"rule": "math"},
+    )
+    assert found == [
+        f"{root / 'score.py'}:length",
+        "my.rewards:score",
+        {"path": str(root / "tiny"), "max_tokens": 64},
+        "math",
+    ]
+
+
+def test_a_reward_model_may_be_on_a_hub(root: Path, cached: Path) -> None:
+    assert parts_of(root, {"model": {"path": "org/name-0.5B"}}, allow_hub=True) == [{"path": f"org/name-0.5B@{COMMIT}"}]
+
+
+def test_bad_paths_of_a_rewards_parts_are_named_by_part(root: Path) -> None:
+    parts = [
+        {"name": "a", "function": "gone.py:score"},
+        {"name": "b", "function": "/etc/passwd.py:score"},
+        {"name": "c", "rule": "math"},
+        {"name": "d", "model": {"path": "../tiny"}},
+    ]
+    problems = problems_of(config_of(reward__rule=None, reward__parts=parts), root)
+    assert [(problem.field, problem.reason.partition("'")[2].partition("'")[2][:12]) for problem in problems] == [
+        ("reward.parts[0].function", " does not ex"),
+        ("reward.parts[1].function", " lies outsid"),
+        ("reward.parts[3].model.path", " lies outsid"),
+    ]
+
+
+def test_a_saved_dataset_is_a_folder_and_one_split_of_it(root: Path) -> None:
+    for split in ("train", "test"):
+        (root / "saved" / split).mkdir(parents=True)
+        (root / "saved" / split / "state.json").write_text("{}")
+    (root / "saved" / "dataset_dict.json").write_text("{}")
+    found = resolve_paths(config_of(data__train_files="saved/train"), [root], allow_hub=False)
+    assert found.data.train_files == (str(root / "saved" / "train"),)
+    (problem,) = problems_of(config_of(data__train_files="saved/"), root)
+    assert problem.suggestion == "name one of saved/test, saved/train"
+
+
+def test_an_uploaded_dataset_stays_as_it_is_named(root: Path) -> None:
+    library = DatasetLibrary(root / "datasets")
+    id, gone = "a" * 40, "b" * 40
+    with library.incoming() as folder:
+        (folder / "rows" / "t.jsonl").write_text("{}")
+        library.keep(
+            folder,
+            StoredDataset(id=id, name="t.jsonl", num_rows=1, num_bytes=2, columns=(), created_at=1.0),
+        )
+    config = config_of(data__train_files=[f"dataset://{id}", "a.jsonl"])
+    found = resolve_paths(config, [root], allow_hub=False, library=library)
+    assert found.data.train_files == (f"dataset://{id}", str(root / "a.jsonl"))
+    for missing in (gone, "../" * 20, "", f"{id}/rows"):
+        with pytest.raises(ConfigInvalid, match="no uploaded dataset"):
+            resolve_paths(config_of(data__val_files=f"dataset://{missing}"), [root], allow_hub=False, library=library)
+    (problem,) = problems_of(config, root)
+    assert "none are stored here" in problem.reason
 
 
 def test_a_folder_without_a_config_is_no_model(root: Path) -> None:

@@ -65,9 +65,49 @@ def test_one_empty_file_among_others_is_no_fault(tmp_path: Path) -> None:
     assert len(read_rows(files, field="f")) == 1
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t", "t.json"])
+@pytest.mark.parametrize("name", ["t.txt", "t", "t.jsonl.gz"])
 def test_an_unknown_format_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
-    assert "neither JSONL nor parquet" in refused(write(tmp_path, "{}", name), FileUnreadable)
+    assert "of no known format by its name" in refused(write(tmp_path, "{}", name), FileUnreadable)
+
+
+@pytest.mark.parametrize("content", ['[{"a": 1}, {"a": 2}]', '\ufeff \n[\n{"a": 1},\n{"a": 2}]', '{"a": 1}\n{"a": 2}'])
+def test_a_json_file_is_an_array_or_has_a_row_per_line(tmp_path: Path, content: str) -> None:
+    rows = read_rows([write(tmp_path, content, "t.json")], field="f")
+    assert [row.columns for row in rows] == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("[1]", "t.json row 1 is not a JSON object"), ('[{"a": 1}', "t.json is not JSON"), ("{", "t.json line 1 is not")],
+)
+def test_a_bad_json_file_names_its_place(tmp_path: Path, content: str, words: str) -> None:
+    assert words in refused(write(tmp_path, content, "t.json"), RowInvalid)
+
+
+def test_csv_has_its_names_in_the_first_line_and_text_below(tmp_path: Path) -> None:
+    file = write(tmp_path, '\ufeffquestion,answer\r\n"1, 2\nand 3?",6\r\n\r\n"say ""x""",7\r\n', "t.CSV")
+    rows = read_rows([file], field="f")
+    assert [row.columns for row in rows] == [
+        {"question": "1, 2\nand 3?", "answer": "6"},
+        {"question": 'say "x"', "answer": "7"},
+    ]
+    assert [row.place for row in rows] == ["t.CSV line 3", "t.CSV line 5"]
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "words"),
+    [
+        (b"a,b\n1\n", RowInvalid, "t.csv line 2 has 1 values for 2 columns"),
+        (b"a,b\n1,2,3\n", RowInvalid, "t.csv line 2 has 3 values"),
+        (b"a,a\n1,2\n", FileUnreadable, "names a column twice"),
+        (b'a\n"1\n', FileUnreadable, "not readable CSV"),
+        (b"a\n\xff\n", FileUnreadable, "not readable CSV"),
+        (b"a,b\n", DatasetEmpty, "no row"),
+        (b"", DatasetEmpty, "no row"),
+    ],
+)
+def test_bad_csv_is_refused(tmp_path: Path, content: bytes, error: type[InputRefused], words: str) -> None:
+    assert words in refused(write(tmp_path, content, "t.csv"), error)
 
 
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""Uploaded datasets on the controller's disk.
+
+One folder each, named by the id: ``dataset.json`` beside ``rows/``, which has the one file. A folder appears complete:
+it is made under ``.incoming`` and moved.
+"""
+
+import errno
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.runs.data.dataset_id import ID_PATTERN, SCHEME
+from controller.runs.data.errors import DatasetUnknown, PathNotFound
+
+METADATA_FILE = "dataset.json"
+ROWS_FOLDER = "rows"
+INCOMING = ".incoming"
+STALE_S = 24 * 3600.0
+"""Age at which what a killed controller left of an upload is swept; no upload takes this long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDataset:
+    """What is known of an uploaded dataset."""
+
+    id: str
+    name: str
+    num_rows: int
+    num_bytes: int
+    columns: tuple[str, ...]
+    """Of its first row."""
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetLibrary:
+    """The datasets in one folder, which may not exist yet."""
+
+    root: Path
+
+    @contextmanager
+    def incoming(self) -> Iterator[Path]:
+        """A new folder to put an upload into. What is in it at the end is deleted, unless it was kept."""
+        self._sweep()
+        folder = self.root / INCOMING / os.urandom(8).hex()
+        try:
+            (folder / ROWS_FOLDER).mkdir(parents=True)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def keep(self, folder: Path, dataset: StoredDataset) -> tuple[StoredDataset, bool]:
+        """Make the incoming folder a dataset. If its id is there already that one stays; True if this one is new."""
+        (folder / METADATA_FILE).write_text(json.dumps(asdict(dataset)), encoding="utf-8")
+        try:
+            folder.rename(self.root / dataset.id)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            return self.get(dataset.id), False
+        return dataset, True
+
+    def list(self) -> list[StoredDataset]:
+        """All datasets, oldest first."""
+        ids = [path.name for path in self.root.iterdir()] if self.root.is_dir() else []
+        there = [self._read(id) for id in ids if re.fullmatch(ID_PATTERN, id)]
+        return sorted((one for one in there if one is not None), key=lambda one: (one.created_at, one.id))
+
+    def get(self, id: str) -> StoredDataset:
+        """One dataset. Raises ``DatasetUnknown``; also for an id that none can have."""
+        found = self._read(id) if re.fullmatch(ID_PATTERN, id) else None
+        if found is None:
+            raise DatasetUnknown(f"there is no dataset {id[:64]!r}: GET /v1/datasets lists those that are stored")
+        return found
+
+    def delete(self, id: str) -> None:
+        """Forget a dataset. Raises ``DatasetUnknown``."""
+        self.get(id)
+        # Moved first: a folder that is being deleted is no dataset any more.
+        gone = self.root / INCOMING / os.urandom(8).hex()
+        gone.parent.mkdir(exist_ok=True)
+        try:
+            (self.root / id).rename(gone)
+        except FileNotFoundError as error:
+            raise DatasetUnknown(f"dataset {id} was deleted meanwhile") from error
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def file(self, uri: str, *, field: str) -> Path:
+        """Where the rows of ``dataset://ID`` lie. Raises ``PathNotFound``."""
+        id = uri.removeprefix(SCHEME)
+        try:
+            found = self.get(id)
+        except DatasetUnknown as error:
+            raise PathNotFound(
+                field=field,
+                reason=f"there is no uploaded dataset {id[:64]!r}",
+                suggestion="upload it with POST /v1/datasets or rlhfless train --upload, or name a file under a root",
+            ) from error
+        return self.root / id / ROWS_FOLDER / found.name
+
+    def _read(self, id: str) -> StoredDataset | None:
+        try:
+            content: dict[str, Any] = json.loads((self.root / id / METADATA_FILE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return StoredDataset(**content | {"columns": tuple(content["columns"])})
+
+    def _sweep(self) -> None:
+        folder = self.root / INCOMING
+        for left in folder.iterdir() if folder.is_dir() else ():
+            if time.time() - left.stat().st_mtime > STALE_S:
+                shutil.rmtree(left, ignore_errors=True)
