@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from controller.runs.context import RunContext
 from controller.runs.manifest import Manifest
 from controller.runs.rounds import Rounds, sample_rounds
-from controller.runs.scoring import reward_metrics
+from controller.runs.scoring import flat_rows, reward_metrics
 from controller.runs.turn_metrics import turn_metrics
 from controller.runs.updating import Updated, update_models
 from shared.contracts.call import BatchKey
@@ -33,7 +33,9 @@ async def run_step(run: RunContext, head: Manifest) -> StepOutcome:
     rounds = await sample_rounds(run, head)
     judged_at = run.platform.now()
     batch = BatchKey(run=run.run, purpose=Purpose.TRAIN, step=head.step)
-    updated = await update_models(run, head, batch, rounds.parts, threads=rounds.plan.learner_threads)
+    updated = await update_models(
+        run, head, batch, rounds.parts, flat_rows=flat_rows(rounds.rewards), threads=rounds.plan.learner_threads
+    )
     ended_at = run.platform.now()
     metrics = (
         updated.metrics

@@ -32,15 +32,22 @@ class Updated:
 
 
 async def update_models(
-    run: RunContext, head: Manifest, batch: BatchKey, parts: tuple[BatchPart, ...], *, threads: int
+    run: RunContext,
+    head: Manifest,
+    batch: BatchKey,
+    parts: tuple[BatchPart, ...],
+    *,
+    flat_rows: tuple[str, ...],
+    threads: int,
 ) -> Updated:
     """Version k+1 of the policy, and of the critic where there is one.
 
-    With a critic the learner first says advantages and returns; then both are updated beside each other.
+    With a critic the learner first says advantages and returns; then both are updated beside each other. ``flat_rows``
+    are the rows whose completions are all equally correct.
     """
     critic = head.critic
     if critic is None:
-        reply, policy = await update_policy(run, head, batch, parts, None, threads=threads)
+        reply, policy = await update_policy(run, head, batch, parts, None, flat_rows, threads=threads)
         return Updated(
             policy=policy,
             state=reply.outputs.state,
@@ -52,7 +59,7 @@ async def update_models(
     returns = await _advantages(run, head, batch, parts, threads=threads)
     async with beside(at_once=not run.resources.shared_threads) as stages:
         fitting = stages.start(update_critic, run, head, critic, batch, parts, returns)
-        updating = stages.start(update_policy, run, head, batch, parts, returns, threads=threads)
+        updating = stages.start(update_policy, run, head, batch, parts, returns, flat_rows, threads=threads)
     (reply, policy), (fitted, next_critic) = updating.result(), fitting.result()
     return Updated(
         policy=policy,
@@ -70,6 +77,7 @@ async def update_policy(
     batch: BatchKey,
     parts: tuple[BatchPart, ...],
     advantages: BlobRef | None,
+    flat_rows: tuple[str, ...],
     *,
     threads: int,
 ) -> tuple[StageReply[LearnerOutputs], PolicyRef]:
@@ -84,7 +92,8 @@ async def update_policy(
             optim=optim_config(run.config, run.prepared.total_steps),
             algorithm=algorithm_config(run.config),
             advantages=advantages,
-            kl_coef=head.kl_coef or 0.0,
+            kl_coef=head.kl_coef,
+            flat_rows=flat_rows,
             progress=progress,
         )
         reply = await run.client.call(
@@ -108,7 +117,7 @@ async def _advantages(
         num_samples=run.config.rollout.n,
         temperature=run.config.rollout.temperature,
         algorithm=algorithm_config(run.config),
-        kl_coef=head.kl_coef or 0.0,
+        kl_coef=head.kl_coef,
     )
     reply = await run.client.call(
         CallKey(**batch.model_dump(), stage=Stage.LEARNER, operation="advantages"),

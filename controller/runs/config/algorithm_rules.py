@@ -78,7 +78,7 @@ def _idle(key: str, values: Sequence[object], switch: str, active: Callable[[obj
         shown = "null" if state is None else str(state).lower() if isinstance(state, bool) else str(state)
         return Broken(f"it has no effect while {switch} is {shown}", suggestion)
 
-    return Rule((key, switch), check)
+    return Rule((key, switch), check, is_idle=True)
 
 
 def _on(state: object) -> bool:

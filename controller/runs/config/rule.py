@@ -18,3 +18,5 @@ class Rule:
 
     keys: tuple[str, ...]
     check: Callable[..., Broken | None]
+    is_idle: bool = False
+    """Whether a broken rule means that the first key has no effect as the others stand."""

@@ -4,6 +4,7 @@ A rule's first key is the one that is blamed. A rule is asked only when all its 
 """
 
 from controller.runs.config.algorithm_rules import ALGORITHM_RULES
+from controller.runs.config.model_rules import MODEL_RULES
 from controller.runs.config.reward import RewardPartConfig
 from controller.runs.config.rule import Broken, Rule
 
@@ -93,7 +94,7 @@ def decays(min_lr_ratio: float, schedule: str) -> Broken | None:
     if min_lr_ratio > 0 and schedule == "constant":
         return Broken(
             "it has no effect on a constant learning rate",
-            "leave it out, or set actor.optim.lr_scheduler_type to linear or cosine",
+            "leave it out, or set its lr_scheduler_type to linear or cosine",
         )
     return None
 
@@ -204,8 +205,10 @@ def evaluation_samples(n: int, temperature: float) -> Broken | None:
 
 RULES: tuple[Rule, ...] = (
     *ALGORITHM_RULES,
+    *MODEL_RULES,
     Rule(("rollout.temperature",), training_samples),
     Rule(("actor.ppo_mini_batch_size", "data.train_batch_size"), whole_mini_batches),
+    Rule(("critic.ppo_mini_batch_size", "data.train_batch_size"), whole_mini_batches),
     Rule(
         ("actor.ppo_max_token_len_per_gpu", "data.max_prompt_length", "data.max_response_length"),
         sequence_fits,
@@ -216,7 +219,9 @@ RULES: tuple[Rule, ...] = (
     Rule(("rollout.ignore_eos", "rollout.stop", "rollout.multi_turn.enable"), exact_length),
     Rule(("trainer.total_training_steps", "trainer.total_epochs"), run_ends),
     Rule(("actor.optim.lr_warmup_steps", "trainer.total_training_steps"), warm_up_ends),
+    Rule(("critic.optim.lr_warmup_steps", "trainer.total_training_steps"), warm_up_ends),
     Rule(("actor.optim.min_lr_ratio", "actor.optim.lr_scheduler_type"), decays),
+    Rule(("critic.optim.min_lr_ratio", "critic.optim.lr_scheduler_type"), decays),
     Rule(
         (
             "reward.rule",

@@ -4,9 +4,11 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from controller.runs.config.critic import CriticConfig
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
+from controller.runs.config.reference import ReferenceConfig
 from controller.runs.config.reward import RewardPartConfig
 from controller.runs.config.run_config import RunConfig
 from controller.runs.data.dataset_id import is_dataset_uri
@@ -18,6 +20,7 @@ from controller.runs.data.saved_dataset import check_saved_dataset
 from shared.modeling.errors import UnknownModel
 from shared.modeling.folder import pinned_hub_id
 
+_ModelT = TypeVar("_ModelT", ReferenceConfig, CriticConfig)
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[A-Za-z0-9][\w./-]*)?")
 
 
@@ -68,6 +71,8 @@ def resolve_paths(
 
     function, parts = config.reward.custom_reward_function, config.reward.parts
     model = found("model.path", config.model.path, find_model)
+    reference = found("reference.model.path", config.reference.model.path, find_model)
+    critic = found("critic.model.path", config.critic.model.path, find_model)
     train = data_files("data.train_files", config.data.train_files)
     held_out = data_files("data.val_files", config.data.val_files or ())
     reward = found("reward.custom_reward_function.path", function.path, _file)
@@ -80,11 +85,17 @@ def resolve_paths(
     return config.model_copy(
         update={
             "model": config.model.model_copy(update={"path": model}),
+            "reference": _with_model(config.reference, reference),
+            "critic": _with_model(config.critic, critic),
             "data": config.data.model_copy(update=files),
             "reward": config.reward.model_copy(update=scored),
             "trainer": config.trainer.model_copy(update={"default_local_dir": output}),
         }
     )
+
+
+def _with_model(section: _ModelT, path: str | None) -> _ModelT:
+    return section.model_copy(update={"model": section.model.model_copy(update={"path": path})})
 
 
 def stored_file(path: str, library: DatasetLibrary | None, *, field: str) -> Path:

@@ -8,6 +8,7 @@ import pytest
 from controller.runs.errors import ContractBroken
 from controller.runs.initial import initial_head
 from controller.runs.rounds import sample_rounds
+from controller.runs.scoring import flat_rows
 from controller.runs.updating import Updated, update_models
 from shared.contracts.call import BatchKey
 from shared.contracts.learner import LearnerOutputs
@@ -24,7 +25,7 @@ async def updated(world: World) -> Updated:
     head = await initial_head(run)
     rounds = await sample_rounds(run, head)
     batch = BatchKey(run=RUN, purpose=Purpose.TRAIN, step=0)
-    return await update_models(run, head, batch, rounds.parts, threads=2)
+    return await update_models(run, head, batch, rounds.parts, flat_rows=flat_rows(rounds.rewards), threads=2)
 
 
 def operations(world: World) -> list[tuple[str, str]]:
@@ -38,7 +39,9 @@ async def test_without_a_critic_the_update_is_one_call(tmp_path: Path) -> None:
     result = await updated(world)
     assert (result.policy.version, result.critic, result.critic_state) == (1, None, None)
     assert [call.inputs.operation.kind for call in world.stages.seen(Stage.LEARNER)] == ["update"]
-    assert world.stages.seen(Stage.LEARNER)[0].inputs.operation.advantages is None
+    [call] = world.stages.seen(Stage.LEARNER)
+    assert call.inputs.operation.advantages is None
+    assert call.inputs.operation.flat_rows is not None
     assert not world.stages.seen(Stage.CRITIC)
 
 

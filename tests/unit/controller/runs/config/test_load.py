@@ -418,4 +418,4 @@ def test_what_a_preset_tunes_is_left_out_where_the_user_has_switched_it_off() ->
     config = load_config(MINIMAL, ["preset=ppo", "algorithm.use_kl_in_reward=false"])
     assert config.algorithm.adv_estimator == "gae"
     assert config.algorithm.kl_ctrl.kl_coef == load_config(MINIMAL).algorithm.kl_ctrl.kl_coef
-    assert load_config(resolved(config)) == config
+    assert resolved(load_config(resolved(config))) == resolved(config)

@@ -89,9 +89,15 @@ def test_an_unknown_preset_is_refused_with_those_there_are() -> None:
 
 
 def test_a_preset_that_breaks_a_rule_says_where_the_key_comes_from() -> None:
-    problem = only_problem({"preset": "ppo", "algorithm.adv_estimator": "rloo"})
-    assert problem.field == "algorithm.lam"
-    assert problem.suggestion.endswith("it comes from preset ppo")
+    alone = {"algorithm.adv_estimator": "reinforce_plus_plus", "rollout.n": 1}
+    problem = only_problem({"preset": "dapo", **alone})
+    assert problem.field == "algorithm.filter_groups.enable"
+    assert problem.suggestion.endswith("it comes from preset dapo")
+
+
+def test_what_has_no_effect_beside_the_users_keys_is_taken_from_the_preset() -> None:
+    config = load_config(MINIMAL | {"preset": "ppo", "algorithm.adv_estimator": "rloo"})
+    assert config.algorithm.lam == load_config(MINIMAL).algorithm.lam
 
 
 def test_every_choice_has_its_preset() -> None:
