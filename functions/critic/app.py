@@ -78,7 +78,9 @@ class CriticHandler:
 
         def compute() -> dict[SampleId, NDArray[np.float32]]:
             use_threads(call.threads)
-            return score_trained_tokens(model, rows, _first_output, max_token_len=inputs.max_token_len)
+            return score_trained_tokens(
+                model, rows, _first_output, max_token_len=inputs.max_token_len, compute=inputs.compute
+            )
 
         with context.watch.measure("compute"):
             values = await context.compute(compute)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from shared.contracts.critic import ValueUpdateConfig
 from shared.contracts.learner import LossAggregation, OptimConfig
+from shared.contracts.training_pass import DEFAULT_PASS, TrainingPass
 from shared.training.optimizer_config import OptimizerConfig
 
 
@@ -16,6 +17,7 @@ class CriticConfig(OptimizerConfig):
     ppo_epochs: int = 1
     ppo_mini_batch_size: int = 0
     max_token_len: int = 16384
+    compute: TrainingPass = DEFAULT_PASS
 
     @classmethod
     def from_contract(cls, optim: OptimConfig, update: ValueUpdateConfig) -> "CriticConfig":
@@ -35,4 +37,5 @@ class CriticConfig(OptimizerConfig):
             ppo_epochs=update.ppo_epochs,
             ppo_mini_batch_size=update.ppo_mini_batch_size,
             max_token_len=update.max_token_len,
+            compute=update.compute,
         )

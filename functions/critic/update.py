@@ -61,7 +61,7 @@ def update_values(
     model.eval()
     sums = MetricSums()
     updates = plan * config.ppo_epochs
-    with trained_logits(model, share_prompts=share_prompts) as values_of:
+    with trained_logits(model, share_prompts=share_prompts, config=config.compute) as values_of:
         for mini_batch in updates:
             _apply_update(model, optimizer, values_of, rows, mini_batch, config, sums)
     metrics = {**batch_metrics(rows), "critic/lr": lr, **sums.reduce()}

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functions.learner.credit_config import CreditConfig
 from functions.learner.loss_config import LossConfig
 from shared.contracts.learner import AlgorithmConfig, OptimConfig
+from shared.contracts.training_pass import DEFAULT_PASS, TrainingPass
 from shared.training.optimizer_config import OptimizerConfig, require
 
 
@@ -19,6 +20,7 @@ class LearnerConfig(OptimizerConfig):
     """Groups per optimizer update; 0 takes the whole batch."""
     max_token_len: int = 16384
     """Tokens of one micro-batch, padding included. Changes speed and memory, never the gradient."""
+    compute: TrainingPass = DEFAULT_PASS
     temperature: float = 1.0
     """The one that the completions were sampled at; every logprob is taken at it."""
 
@@ -49,5 +51,6 @@ class LearnerConfig(OptimizerConfig):
             ppo_epochs=algorithm.ppo_epochs,
             ppo_mini_batch_size=algorithm.ppo_mini_batch_size,
             max_token_len=algorithm.max_token_len,
+            compute=algorithm.compute,
             temperature=temperature,
         )

@@ -16,6 +16,7 @@ from functions.learner.policy_logprobs import logprobs_of_all
 from functions.learner.rows import TrainRow
 from shared.codec.token_values import TokenValues
 from shared.contracts.completion import SampleId
+from shared.contracts.training_pass import DEFAULT_PASS, TrainingPass
 from shared.training.forward import trained_logits
 from shared.training.prompt_sharing import supports_prompt_sharing
 from shared.training.rows import sort_rows
@@ -47,6 +48,7 @@ def credit_pass(
     *,
     temperature: float,
     max_token_len: int,
+    compute: TrainingPass = DEFAULT_PASS,
 ) -> CreditPass:
     """The credit of rows in any order, bit-equal to what an update of them would compute for itself.
 
@@ -58,7 +60,7 @@ def credit_pass(
         refuse_unknown_tokens(ordered, model.get_input_embeddings().weight.shape[0])
         share_prompts = supports_prompt_sharing(model)
         model.eval()
-        with trained_logits(model, share_prompts=share_prompts) as logits_of:
+        with trained_logits(model, share_prompts=share_prompts, config=compute) as logits_of:
             old_logprobs = logprobs_of_all(logits_of, ordered, max_token_len, temperature, share_prompts=share_prompts)
     return CreditPass(rows=ordered, credit=assign_credit(ordered, config, old_logprobs), old_logprobs=old_logprobs)
 

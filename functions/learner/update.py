@@ -88,7 +88,7 @@ def update_policy(
     at = UpdateProgress(packing_plan=packing_plan) if progress is None else progress.branch()
     _refuse_foreign_progress(at, ordered)
     model.eval()
-    with trained_logits(model, share_prompts=share_prompts) as logits_of:
+    with trained_logits(model, share_prompts=share_prompts, config=config.compute) as logits_of:
         work = Work(model, optimizer, logits_of, ordered, config, budget, ranks, at)
         known = stacked([row.old_logprobs for row in ordered])
         if known is None and _credit_needs_logprobs(ordered, config):

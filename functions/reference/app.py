@@ -54,7 +54,9 @@ class ReferenceHandler:
 
         def compute() -> dict[SampleId, NDArray[np.float32]]:
             use_threads(call.threads)
-            return score_trained_tokens(model, rows, logprobs_of, max_token_len=inputs.max_token_len)
+            return score_trained_tokens(
+                model, rows, logprobs_of, max_token_len=inputs.max_token_len, compute=inputs.compute
+            )
 
         with context.watch.measure("compute"):
             logprobs = await context.compute(compute)

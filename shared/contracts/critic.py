@@ -10,6 +10,7 @@ from pydantic import Field
 from shared.contracts.batch import BatchPart
 from shared.contracts.learner import LossAggregation, OptimConfig
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
+from shared.contracts.training_pass import TrainingPass
 from shared.contracts.wire import Wire
 
 
@@ -29,6 +30,7 @@ class ValuesInputs(Wire):
     num_samples: int = Field(ge=1)
     max_token_len: int = Field(ge=1, default=32768)
     """Tokens of one forward pass. Changes speed and memory, never a value."""
+    compute: TrainingPass = TrainingPass()
 
 
 class ValueUpdateConfig(Wire):
@@ -41,6 +43,7 @@ class ValueUpdateConfig(Wire):
     ppo_mini_batch_size: int = Field(ge=0, default=0)
     """Prompts per optimizer update; 0 takes the whole batch."""
     max_token_len: int = Field(ge=1, default=16384)
+    compute: TrainingPass = TrainingPass()
 
 
 class ValueUpdateInputs(Wire):

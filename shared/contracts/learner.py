@@ -5,7 +5,9 @@ from typing import Literal
 from pydantic import Field
 
 from shared.contracts.batch import BatchPart
+from shared.contracts.lora import LoraConfig
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
+from shared.contracts.training_pass import TrainingPass
 from shared.contracts.wire import Wire
 
 LrScheduler = Literal["constant", "linear", "cosine"]
@@ -100,6 +102,7 @@ class AlgorithmConfig(Wire):
     """Prompts per optimizer update; 0 takes the whole batch."""
     max_token_len: int = Field(ge=1, default=16384)
     """Tokens of one micro-batch. Changes speed and memory, never the gradient."""
+    compute: TrainingPass = TrainingPass()
 
     @property
     def needs_reference(self) -> bool:
@@ -113,10 +116,12 @@ class AlgorithmConfig(Wire):
 
 
 class InitInputs(Wire):
-    """Publish version 0: read the model, write its weights and a fresh learner state."""
+    """Publish version 0: read the model, write its weights and, with LoRA, a fresh adapter."""
 
     kind: Literal["init"] = "init"
     model: ModelRef
+    lora: LoraConfig | None = None
+    """``None``: all weights are trained."""
 
 
 class AdvantagesInputs(Wire):
@@ -154,6 +159,8 @@ class UpdateInputs(Wire):
     ``None``: told by their rewards, in which a part may be shaping."""
     progress: BlobRef | None = None
     """Where the segment before this one stopped; ``None`` in the first."""
+    packing_plan: BlobRef | None = None
+    """What an earlier learner answered for the same batch, to be followed again; ``None`` makes one."""
 
 
 class LearnerInputs(Wire):
@@ -176,3 +183,5 @@ class LearnerOutputs(Wire):
     """The KL controller's coefficient for the next step; ``None`` where no KL penalty was computed."""
     progress: BlobRef | None = None
     """Where to go on, with status ``continue``."""
+    packing_plan: BlobRef | None = None
+    """Which rows went through the model together, as JSON: a replay that follows it adds up in the same order."""

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from shared.contracts.policy import BlobRef
+from shared.contracts.training_pass import TrainingPass
 from shared.contracts.wire import Wire
 
 
@@ -15,6 +16,7 @@ class ReferenceInputs(Wire):
     temperature: float = Field(gt=0)
     max_token_len: int = Field(ge=1, default=32768)
     """Tokens of one forward pass. Changes speed and memory, never a logprob."""
+    compute: TrainingPass = TrainingPass()
 
 
 class ReferenceOutputs(Wire):

@@ -5,9 +5,10 @@ Logits are computed at trained positions only, so what stands at masked ones nev
 Shapes: B rows, T longest completion, L longest sequence, M trained tokens, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from shared.contracts.training_pass import DEFAULT_PASS, Precision, TrainingPass
 from shared.modeling.logprobs import entropy, token_logprobs
 from shared.training.checkpointing import checkpointed_layers
 from shared.training.padding import pad_to_batch
-from shared.training.pass_config import DEFAULT_PASS, PassConfig
 from shared.training.prompt_layout import build_layout
 from shared.training.prompt_sharing import predict_trained_tokens, shared_prompt_attention
 from shared.training.rows import SequenceRow
@@ -34,19 +35,23 @@ class CompletionLogprobs:
     """Of the whole distribution at each position."""
 
 
+AUTOCAST: Mapping[Precision, torch.dtype | None] = MappingProxyType({"float32": None, "bfloat16": torch.bfloat16})
+
 TrainedLogits = Callable[[Sequence[SequenceRow]], Tensor]
 """Rows → logits of their trained tokens, rows one behind the other. [M, V]"""
 
 
 @contextmanager
 def trained_logits(
-    model: PreTrainedModel, *, share_prompts: bool, config: PassConfig = DEFAULT_PASS
+    model: PreTrainedModel, *, share_prompts: bool, config: TrainingPass = DEFAULT_PASS
 ) -> Iterator[TrainedLogits]:
     """The forward pass to use, and to call backward, within. All give the same numbers, up to their precision."""
 
+    dtype = AUTOCAST[config.dtype]
+
     def logits_of(rows: Sequence[SequenceRow]) -> Tensor:
         # Only around the forward pass: each operation's backward follows the precision that its forward had.
-        with torch.autocast(model.device.type, config.autocast_dtype, enabled=config.autocast_dtype is not None):
+        with torch.autocast(model.device.type, dtype, enabled=dtype is not None):
             if share_prompts:
                 return predict_trained_tokens(model, build_layout(rows, model.device))
             return plain_logits(model, rows)
@@ -54,7 +59,7 @@ def trained_logits(
     with ExitStack() as stack:
         if share_prompts:
             stack.enter_context(shared_prompt_attention(model))
-        if config.gradient_checkpointing:
+        if config.enable_gradient_checkpointing:
             stack.enter_context(checkpointed_layers(model))
         yield logits_of
 

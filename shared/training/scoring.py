@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from shared.contracts.completion import SampleId
+from shared.contracts.training_pass import DEFAULT_PASS, TrainingPass
 from shared.training.batching import pack_micro_batches
 from shared.training.errors import InvalidRows
 from shared.training.forward import scatter_trained, trained_logits
@@ -24,17 +25,22 @@ ReadOutputs = Callable[[Tensor, Sequence[SequenceRow]], Tensor]
 
 @torch.inference_mode()
 def score_trained_tokens(
-    model: PreTrainedModel, rows: Sequence[SequenceRow], read: ReadOutputs, *, max_token_len: int
+    model: PreTrainedModel,
+    rows: Sequence[SequenceRow],
+    read: ReadOutputs,
+    *,
+    max_token_len: int,
+    compute: TrainingPass = DEFAULT_PASS,
 ) -> dict[SampleId, NDArray[np.float32]]:
     """What `read` makes of the model's outputs, by completion. [T] float32, 0 where `loss_mask` is False.
 
-    `max_token_len` bounds the tokens of one forward pass, padding included.
+    `max_token_len` bounds the tokens of one forward pass, padding included where there is any.
     """
     refuse_unknown_tokens(rows, model.get_input_embeddings().weight.shape[0])
     share_prompts = supports_prompt_sharing(model)
     scored: dict[SampleId, NDArray[np.float32]] = {}
     plan = pack_micro_batches(rows, range(len(rows)), max_token_len, share_prompts=share_prompts)
-    with trained_logits(model, share_prompts=share_prompts) as logits_of:
+    with trained_logits(model, share_prompts=share_prompts, config=compute) as logits_of:
         for indices in plan:
             part = [rows[index] for index in indices]
             numbers = scatter_trained(read(logits_of(part), part).float(), part).cpu().numpy()

@@ -13,6 +13,7 @@ from shared.contracts.learner import (
     OverlongBuffer,
     RolloutCorrection,
 )
+from shared.contracts.training_pass import TrainingPass
 from shared.training.errors import InvalidTrainingConfig
 from tests.unit.functions.learner.builders import make_config
 
@@ -48,6 +49,7 @@ ALGORITHM = AlgorithmConfig(
     ppo_epochs=2,
     ppo_mini_batch_size=7,
     max_token_len=99,
+    compute=TrainingPass(enable_gradient_checkpointing=True, dtype="bfloat16"),
 )
 
 
@@ -136,6 +138,7 @@ def test_every_value_of_a_call_arrives() -> None:
         ppo_epochs=2,
         ppo_mini_batch_size=7,
         max_token_len=99,
+        compute=TrainingPass(enable_gradient_checkpointing=True, dtype="bfloat16"),
         temperature=0.7,
     )
     defaults = make_config()

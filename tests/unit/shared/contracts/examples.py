@@ -28,6 +28,7 @@ from shared.contracts.learner import (
     RolloutCorrection,
     UpdateInputs,
 )
+from shared.contracts.lora import LoraConfig
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.prefill import PrefillInputs, PrefillOutputs, PrefixKvHandle
 from shared.contracts.reference import ReferenceInputs, ReferenceOutputs
@@ -221,6 +222,25 @@ EXAMPLES: dict[str, Wire] = {
     "critic_reply": reply(Stage.CRITIC, CriticOutputs(values=blob("values"), critic=POLICY, state=blob("state"))),
     "learner_init_call": call(
         Stage.LEARNER, LearnerInputs(operation=InitInputs(model=MODEL)), purpose=Purpose.INIT, policy=None
+    ),
+    "learner_init_lora_call": call(
+        Stage.LEARNER,
+        LearnerInputs(
+            operation=InitInputs(
+                model=MODEL, lora=LoraConfig(rank=8, alpha=16, target_modules=("q_proj", "v_proj"), seed=1)
+            )
+        ),
+        purpose=Purpose.INIT,
+        policy=None,
+    ),
+    "learner_lora_reply": reply(
+        Stage.LEARNER,
+        LearnerOutputs(
+            policy=POLICY.model_copy(update={"adapter": blob("adapter")}),
+            state=blob("state"),
+            num_updates=1,
+            packing_plan=blob("packing-plan"),
+        ),
     ),
     "learner_update_call": call(
         Stage.LEARNER,

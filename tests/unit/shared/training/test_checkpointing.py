@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import DynamicCache
 
+from shared.contracts.training_pass import TrainingPass
 from shared.training.checkpointing import checkpointed_layers
 from shared.training.errors import InvalidTrainingConfig
 from shared.training.forward import completion_logprobs, trained_logits
-from shared.training.pass_config import PassConfig
 from tests.unit.functions.learner.builders import gradient_of, ragged_rows, relative_gap, tiny_model
 
 
@@ -24,7 +24,7 @@ def test_layers_are_computed_twice_in_eval_mode_and_nothing_else_changes(share_p
     def run(checkpointing: bool) -> tuple[torch.Tensor, torch.Tensor]:
         model.zero_grad()
         passes.clear()
-        config = PassConfig(gradient_checkpointing=checkpointing)
+        config = TrainingPass(enable_gradient_checkpointing=checkpointing)
         with trained_logits(model, share_prompts=share_prompts, config=config) as logits_of:
             logprobs = completion_logprobs(logits_of, rows, 1.0)
             logprobs.square().sum().backward()
@@ -49,7 +49,7 @@ def test_activations_are_not_kept() -> None:
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
-        config = PassConfig(gradient_checkpointing=checkpointing)
+        config = TrainingPass(enable_gradient_checkpointing=checkpointing)
         with (
             torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
             trained_logits(model, share_prompts=True, config=config) as logits_of,
@@ -63,7 +63,7 @@ def test_activations_are_not_kept() -> None:
 
 def test_without_a_gradient_nothing_is_prepared_for_one() -> None:
     model, rows = tiny_model(), ragged_rows()
-    config = PassConfig(gradient_checkpointing=True)
+    config = TrainingPass(enable_gradient_checkpointing=True)
     with torch.no_grad(), trained_logits(model, share_prompts=True, config=config) as logits_of:
         assert not logits_of(rows).requires_grad
 

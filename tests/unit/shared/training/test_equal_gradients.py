@@ -14,13 +14,13 @@ from functions.critic.value_model import new_value_model
 from functions.learner.rows import TrainRow
 from shared.codec.lora_adapter import encode_adapter
 from shared.contracts.lora import LoraConfig
+from shared.contracts.training_pass import TrainingPass
 from shared.modeling.logprobs import token_logprobs
 from shared.training.batching import pack_micro_batches
 from shared.training.forward import scatter_trained, trained_logits, trained_token_logprobs
 from shared.training.lora import attach_adapter, initial_adapter
 from shared.training.optimizer import trainable_parameters
 from shared.training.padding import pad_to_batch
-from shared.training.pass_config import PassConfig
 from shared.training.rows import SequenceRow
 from tests.unit.functions.learner.builders import make_row, ragged_rows, relative_gap, tiny_model
 from tests.unit.shared.training.test_lora import noisy
@@ -83,7 +83,7 @@ def gradient(
     if max_tokens:
         plan = pack_micro_batches(rows, range(len(rows)), max_tokens, share_prompts=share_prompts)
         assert len(plan) > 1
-    config = PassConfig(gradient_checkpointing=checkpointing)
+    config = TrainingPass(enable_gradient_checkpointing=checkpointing)
     with trained_logits(model, share_prompts=share_prompts, config=config) as outputs_of:
         for indices in plan:
             part = [rows[index] for index in indices]
@@ -142,7 +142,7 @@ def test_bfloat16_passes_are_near_and_everything_around_them_is_float32(share_pr
     exact = gradient(model, rows, policy_terms, share_prompts=share_prompts, checkpointing=False, max_tokens=0)
     for checkpointing in (False, True):
         model.zero_grad()
-        config = PassConfig(precision="bfloat16", gradient_checkpointing=checkpointing)
+        config = TrainingPass(dtype="bfloat16", enable_gradient_checkpointing=checkpointing)
         with trained_logits(model, share_prompts=share_prompts, config=config) as logits_of:
             logits = logits_of(rows)
             assert logits.dtype == torch.bfloat16
