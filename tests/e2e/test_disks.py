@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from tests.e2e.reference_run import ReferenceRun
 from tests.e2e.stack import Stack
+from tests.e2e.waiting import wait_until
 from tests.e2e.workspace import Workspace
 
 NUM_BYTES = 20_000
@@ -37,7 +38,8 @@ def test_a_disk_that_is_full_when_the_checkpoint_is_written(stack: Stack, short_
     assert "File too large" in reason
     assert "Free some space" in reason
     assert stack.api.get(f"/v1/runs/{run}/checkpoints") == {"checkpoints": []}
-    assert not list((stack.state_dir / "checkpoints" / "rlhfless" / run).iterdir()), "no half of a checkpoint is left"
+    left = [path.name for path in (stack.state_dir / "checkpoints" / "rlhfless" / run).iterdir()]
+    assert left == ["metrics.jsonl"], "no half of a checkpoint is left"
     assert_resumes(stack, run, short_run)
 
 
@@ -47,12 +49,17 @@ def test_a_checkpoint_folder_that_cannot_be_made_any_more_when_it_is_needed(
     folder = workspace.root / "checkpoints"
     config = {**short_run.config, "trainer": {**short_run.config["trainer"], "default_local_dir": str(folder)}}
     run = stack.api.start(config)
+    metrics = folder / "rlhfless" / run / "metrics.jsonl"
+    wait_until(metrics.exists, what="the run's folder to be made")
+    folder.rename(workspace.root / "moved")
     folder.write_text("a file where the folder should be")
     reason = stack.api.wait(run, "failed")["info"]["error"]
     assert f"cannot write the checkpoint {folder}" in reason
     assert "set trainer.default_local_dir to a folder that can be written" in reason
+    assert "tracker jsonl is left out, the run goes on: NotADirectoryError" in stack.api.logs(run)
     folder.unlink()
     assert_resumes(stack, run, short_run)
+    assert len(metrics.read_text().splitlines()) == 2, "made up for"
 
 
 def test_a_blob_folder_that_cannot_be_written_when_the_learner_publishes(stack: Stack, short_run: ReferenceRun) -> None:
