@@ -2,23 +2,27 @@
 
 from typing import ClassVar
 
+import torch
+
 from functions.learner.batch import read_batch
 from functions.learner.credit import needs_old_logprobs
 from functions.learner.credit_config import CreditConfig
 from functions.learner.credit_pass import CreditPass, credit_pass
-from functions.learner.update_call import InThisProcess, UpdateCalls
+from functions.learner.initial_policy import publish_initial
+from functions.learner.ranks.size import num_ranks
+from functions.learner.ranks.team import RankTeam
+from functions.learner.update_call import InThisProcess, UpdateCalls, Updater
 from shared.codec.token_values import encode_token_values
 from shared.contracts.call import StageCall
 from shared.contracts.errors import InvalidInput
 from shared.contracts.learner import AdvantagesInputs, InitInputs, LearnerInputs, LearnerOutputs, UpdateInputs
 from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Stage
-from shared.modeling.loading import load_model, new_model
+from shared.modeling.loading import new_model
 from shared.modeling.threads import use_threads
-from shared.modeling.weights import state_dict_to_blob
 from shared.service.handler import CallContext, Outcome
 from shared.service.model_paths import checked_model
-from shared.service.settings import FunctionSettings
+from shared.service.settings import FunctionSettings, process_environment
 from shared.training.model_in_training import ModelInTraining
 
 
@@ -33,7 +37,7 @@ class LearnerHandler:
     def __init__(self, settings: FunctionSettings) -> None:
         self._settings = settings
         self._trained = ModelInTraining(new_model, name="policy")
-        self._updates = UpdateCalls(self._trained, InThisProcess())
+        self._updates = UpdateCalls(self._trained, make_updater(settings))
 
     async def handle(self, call: StageCall[LearnerInputs], context: CallContext) -> Outcome[LearnerOutputs]:
         """Run the call's operation. Raises ``InvalidInput``, ``WrongPolicy``, ``MissingBlob``, ``UpdateFailed``."""
@@ -49,17 +53,7 @@ class LearnerHandler:
     async def _publish_initial(
         self, call: StageCall[LearnerInputs], inputs: InitInputs, context: CallContext
     ) -> Outcome[LearnerOutputs]:
-        path = checked_model(inputs.model, self._settings)
-
-        def load() -> bytes:
-            use_threads(call.threads)
-            return state_dict_to_blob(load_model(path))
-
-        with context.watch.measure("load"):
-            weights = await context.compute(load)
-        with context.watch.measure("store"):
-            ref = await context.blobs.put(call.key.run, call.key.step, "policy", weights)
-        policy = PolicyRef(version=0, model=inputs.model, weights=ref)
+        policy = await publish_initial(call, inputs, checked_model(inputs.model, self._settings), context)
         return Outcome(outputs=LearnerOutputs(policy=policy, state=None, num_updates=0))
 
     async def _advantages(
@@ -76,7 +70,12 @@ class LearnerHandler:
         def compute() -> CreditPass:
             use_threads(call.threads)
             return credit_pass(
-                model, rows, config, temperature=inputs.temperature, max_token_len=inputs.algorithm.max_token_len
+                model,
+                rows,
+                config,
+                temperature=inputs.temperature,
+                max_token_len=inputs.algorithm.max_token_len,
+                compute=inputs.algorithm.compute,
             )
 
         with context.watch.measure("compute"):
@@ -93,7 +92,19 @@ class LearnerHandler:
         )
 
     async def close(self) -> None:
-        """Nothing is held that the process's end does not free."""
+        """End what makes the updates."""
+        await self._updates.close()
+
+
+def make_updater(settings: FunctionSettings) -> Updater:
+    """Several ranks, or one on a GPU, make their updates together; on the CPU one is enough of itself.
+
+    Raises ``SettingsInvalid``.
+    """
+    size = num_ranks(settings)
+    if size == 1 and not torch.cuda.is_available():
+        return InThisProcess()
+    return RankTeam(size, instance=settings.instance, environment=process_environment())
 
 
 def _policy_of(call: StageCall[LearnerInputs]) -> PolicyRef:

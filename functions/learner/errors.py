@@ -1,5 +1,7 @@
 """What can be wrong with a batch, which is bad input: the same call can never succeed; and with its update."""
 
+from typing import ClassVar
+
 from shared.contracts.errors import InvalidInput, UpdateFailed
 
 
@@ -17,3 +19,9 @@ class MissingValues(InvalidInput):
 
 class UpdateTooLong(UpdateFailed):
     """No call has the time for a single micro-batch, as measured on those before; the policy is unchanged."""
+
+
+class RankLost(UpdateFailed):
+    """One of the learner's processes ended in the middle of an update; the policy is unchanged."""
+
+    retryable: ClassVar[bool] = True

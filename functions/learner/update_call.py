@@ -10,6 +10,7 @@ released one nothing at all.
 from typing import Protocol
 
 from functions.learner.batch import read_batch
+from functions.learner.call_config import config_of, update_inputs
 from functions.learner.config import LearnerConfig
 from functions.learner.progress import UpdateProgress
 from functions.learner.rows import TrainRow
@@ -21,10 +22,11 @@ from functions.learner.segments import (
     refuse_endless,
     write_segment,
 )
+from functions.learner.stored_plan import read_plan, write_plan
 from functions.learner.time_budget import Budget, Pace, TimeBudget
 from functions.learner.update import UpdateResult, update_policy
 from shared.contracts.call import StageCall
-from shared.contracts.learner import LearnerInputs, LearnerOutputs, UpdateInputs
+from shared.contracts.learner import LearnerInputs, LearnerOutputs
 from shared.contracts.policy import PolicyRef
 from shared.modeling.threads import use_threads
 from shared.service.handler import CallContext, Outcome
@@ -34,25 +36,42 @@ from shared.training.model_in_training import ModelInTraining, Trained
 class Updater(Protocol):
     """Where updates are computed."""
 
+    async def start(self) -> None:
+        """Begin to get ready, while the call's inputs are read."""
+        ...
+
     async def update(
         self,
         trained: Trained,
+        path: str,
         rows: list[TrainRow],
         call: StageCall[LearnerInputs],
         budget: Budget,
         progress: UpdateProgress | None,
         context: CallContext,
     ) -> UpdateResult:
-        """Train the model in place. Raises what ``update_policy`` raises."""
+        """Train the model in place; ``path`` is its folder. Raises what ``update_policy`` raises."""
+        ...
+
+    def published(self, digest: str, state_digest: str | None) -> None:
+        """The model, as the latest update left it, is now known by these digests."""
+        ...
+
+    async def close(self) -> None:
+        """Nothing is updated any more."""
         ...
 
 
 class InThisProcess:
     """On the compute thread."""
 
+    async def start(self) -> None:
+        """It is ready."""
+
     async def update(
         self,
         trained: Trained,
+        path: str,
         rows: list[TrainRow],
         call: StageCall[LearnerInputs],
         budget: Budget,
@@ -75,17 +94,11 @@ class InThisProcess:
 
         return await context.compute(compute)
 
+    def published(self, digest: str, state_digest: str | None) -> None:
+        """It holds nothing."""
 
-def config_of(call: StageCall[LearnerInputs]) -> LearnerConfig:
-    """The config that an update call carries. Raises ``InvalidTrainingConfig``."""
-    inputs = update_inputs(call)
-    return LearnerConfig.from_contract(inputs.optim, inputs.algorithm, inputs.temperature, inputs.kl_coef)
-
-
-def update_inputs(call: StageCall[LearnerInputs]) -> UpdateInputs:
-    """The call's inputs; it is an update call."""
-    assert isinstance(call.inputs.operation, UpdateInputs)
-    return call.inputs.operation
+    async def close(self) -> None:
+        """It holds nothing."""
 
 
 class UpdateCalls:
@@ -104,16 +117,19 @@ class UpdateCalls:
         Raises ``InvalidInput``, ``MissingBlob``, ``WrongPolicy`` and ``UpdateFailed``.
         """
         inputs, config = update_inputs(call), config_of(call)
+        await self._updater.start()
         with context.watch.measure("load"):
             rows = await read_batch(call.key.batch, inputs, policy, context)
             segment = first_segment(policy, inputs.state)
             if inputs.progress is not None:
                 segment = await read_segment(inputs.progress, policy, context)
             progress = await read_progress(segment, context)
+            if progress is None and inputs.packing_plan is not None:
+                progress = UpdateProgress(packing_plan=await read_plan(inputs.packing_plan, context))
         trained = await self._trained.take(segment.policy, path, segment.state, config, context, threads=call.threads)
         budget = TimeBudget(self._pace, context.remaining_s, context.stop.is_set)
         with context.watch.measure("compute"):
-            result = await self._updater.update(trained, rows, call, budget, progress, context)
+            result = await self._updater.update(trained, path, rows, call, budget, progress, context)
         context.stop.raise_if_set()
         with self._pace.storing():
             if result.progress is None:
@@ -122,6 +138,7 @@ class UpdateCalls:
                 num_updates = 0 if progress is None else progress.next_update
                 if result.num_updates == num_updates:
                     self._trained.put_back(trained)
+                    self._updater.published(trained.digest, trained.state_digest)
                 else:
                     segment = await self._with_weights(call, segment, policy, trained, context)
                 outputs = await self._cut(call, segment, config, result, result.progress, context)
@@ -132,6 +149,10 @@ class UpdateCalls:
             policy_version=policy.version,
             weights_digest=policy.digest,
         )
+
+    async def close(self) -> None:
+        """No call comes any more."""
+        await self._updater.close()
 
     async def _complete(
         self,
@@ -145,7 +166,14 @@ class UpdateCalls:
         made, state = await self._trained.publish(
             trained, policy.version + 1, policy.model, call.key.run, call.key.step + 1, context
         )
-        return LearnerOutputs(policy=made, state=state, num_updates=result.num_updates, kl_coef=result.next_kl_coef)
+        self._updater.published(made.digest, state.sha256)
+        return LearnerOutputs(
+            policy=made,
+            state=state,
+            num_updates=result.num_updates,
+            kl_coef=result.next_kl_coef,
+            packing_plan=await write_plan(call, result.packing_plan or [], context),
+        )
 
     async def _with_weights(
         self,
@@ -159,6 +187,7 @@ class UpdateCalls:
         made, state = await self._trained.publish(
             trained, policy.version, policy.model, call.key.run, call.key.step, context
         )
+        self._updater.published(made.digest, state.sha256)
         return segment.model_copy(update={"policy": made, "state": state})
 
     async def _cut(

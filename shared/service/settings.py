@@ -12,6 +12,8 @@ from shared.contracts.stage import Stage
 GIB = 2**30
 MIN_TOKEN_CHARS = 16
 MAX_PORT = 65535
+MULTI_NODE_VARIABLES = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "WORLD_SIZE", "RANK", "LOCAL_RANK", "GROUP_RANK")
+"""What torchrun, and operators that imitate it, tell the processes that they start."""
 
 
 class SettingsInvalid(Exception):
@@ -43,6 +45,9 @@ class FunctionSettings:
     none unless set."""
     secrets_folder: Path
     """``RLHFLESS_SECRETS_DIR``: folder of mounted secrets, one file each, that a call may name."""
+    num_ranks: int | None
+    """``RLHFLESS_NUM_RANKS``: processes that make a learner's updates together; ``None``, unless set, for one per GPU
+    that is visible."""
     instance: str
     """``HOSTNAME``: the pod's name, unique among replicas."""
     revision: str
@@ -56,6 +61,7 @@ class FunctionSettings:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> "FunctionSettings":
         """Read and check the environment. Raises ``SettingsInvalid`` naming the variable."""
         env = os.environ if environment is None else environment
+        _refuse_several_nodes(env)
         return cls(
             stages=_stages(env),
             redis_url=env.get("REDIS_URL") or "redis://localhost:6379/0",
@@ -67,10 +73,23 @@ class FunctionSettings:
             allow_hub=_switch(env, "RLHFLESS_ALLOW_HUB"),
             reward_allowed_hosts=_listed(env.get("RLHFLESS_REWARD_ALLOWED_HOSTS", "")),
             secrets_folder=Path(env.get("RLHFLESS_SECRETS_DIR") or "/var/run/secrets/rlhfless-rewards"),
+            num_ranks=_whole_number(env, "RLHFLESS_NUM_RANKS", 1) if env.get("RLHFLESS_NUM_RANKS") else None,
             instance=env.get("HOSTNAME") or socket.gethostname(),
             revision=env.get("K_REVISION") or "unrevisioned",
             host=env.get("RLHFLESS_BIND") or "0.0.0.0",
             port=_whole_number(env, "PORT", 8080, largest=MAX_PORT),
+        )
+
+
+def _refuse_several_nodes(env: Mapping[str, str]) -> None:
+    """Raises ``SettingsInvalid`` where somebody starts this process as a part of something larger."""
+    part_of = [name for name in MULTI_NODE_VARIABLES if env.get(name)]
+    if env.get("RLHFLESS_NUM_NODES", "1") not in ("", "1"):
+        part_of.append("RLHFLESS_NUM_NODES")
+    if part_of:
+        raise SettingsInvalid(
+            f"{part_of[0]} is set: a replica is one pod, for pods behind the activator cannot find each other; give it "
+            "more GPUs (RLHFLESS_NUM_RANKS), and start python -m functions.main without torchrun"
         )
 
 

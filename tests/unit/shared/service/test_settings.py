@@ -30,6 +30,7 @@ def test_defaults(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
     assert (settings.model_roots, settings.allow_hub) == ((Path("/models"),), False)
     assert settings.reward_allowed_hosts == ()
     assert settings.secrets_folder == Path("/var/run/secrets/rlhfless-rewards")
+    assert settings.num_ranks is None
     assert (settings.instance, settings.revision) == ("machine", "unrevisioned")
     assert (settings.host, settings.port) == ("0.0.0.0", 8080)
 
@@ -47,6 +48,8 @@ def test_every_variable_is_read(environment: dict[str, str]) -> None:
             "RLHFLESS_ALLOW_HUB": "1",
             "RLHFLESS_REWARD_ALLOWED_HOSTS": " judge.svc, 10.0.0.0/8,",
             "RLHFLESS_SECRETS_DIR": "/secrets",
+            "RLHFLESS_NUM_RANKS": "4",
+            "RLHFLESS_NUM_NODES": "1",
             "HOSTNAME": "rollout-00001-x",
             "K_REVISION": "rollout-00001",
             "RLHFLESS_BIND": "127.0.0.1",
@@ -59,6 +62,7 @@ def test_every_variable_is_read(environment: dict[str, str]) -> None:
     assert (settings.model_roots, settings.allow_hub) == ((Path("/a"), Path("/b")), True)
     assert settings.reward_allowed_hosts == ("judge.svc", "10.0.0.0/8")
     assert settings.secrets_folder == Path("/secrets")
+    assert settings.num_ranks == 4
     assert (settings.instance, settings.revision) == ("rollout-00001-x", "rollout-00001")
     assert (settings.host, settings.port) == ("127.0.0.1", 9000)
 
@@ -70,6 +74,10 @@ def test_every_variable_is_read(environment: dict[str, str]) -> None:
         ("RLHFLESS_TOKEN_FILE", ["", "/nowhere/token", "/"]),
         ("RLHFLESS_BLOB_BUDGET_BYTES", ["many", "-1", "0", "1.5", "1e9", "1_000", "٣", " 1", "9" * 5000]),
         ("RLHFLESS_ROOTS", ["models", "/a:b", "."]),
+        ("RLHFLESS_NUM_RANKS", ["0", "-2", "all"]),
+        ("RLHFLESS_NUM_NODES", ["2", "0", "two"]),
+        ("WORLD_SIZE", ["1", "8"]),
+        ("MASTER_ADDR", ["learner-0.learner"]),
         ("RLHFLESS_ALLOW_HUB", ["yes", "true", "2"]),
         ("PORT", ["http", "-1", "0", "65536", "80.0"]),
     ],

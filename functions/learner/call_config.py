@@ -1,0 +1,17 @@
+"""The parameters of an update, out of its call."""
+
+from functions.learner.config import LearnerConfig
+from shared.contracts.call import StageCall
+from shared.contracts.learner import LearnerInputs, UpdateInputs
+
+
+def update_inputs(call: StageCall[LearnerInputs]) -> UpdateInputs:
+    """The call's inputs; it is an update call."""
+    assert isinstance(call.inputs.operation, UpdateInputs)
+    return call.inputs.operation
+
+
+def config_of(call: StageCall[LearnerInputs]) -> LearnerConfig:
+    """The config that an update call carries. Raises ``InvalidTrainingConfig``."""
+    inputs = update_inputs(call)
+    return LearnerConfig.from_contract(inputs.optim, inputs.algorithm, inputs.temperature, inputs.kl_coef)

@@ -1,0 +1,56 @@
+"""What rank 0 asks of the others: to make an update with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from functions.learner.progress import UpdateProgress
+from functions.learner.ranks.channel import Message
+from functions.learner.ranks.row_blob import decode_rows, encode_rows
+from functions.learner.rows import TrainRow
+from shared.contracts.call import StageCall
+from shared.contracts.learner import LearnerInputs
+
+UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateOrder:
+    """Everything that a rank needs besides weights and moments, which rank 0 sends where the others lack them."""
+
+    path: str
+    """The model's folder."""
+    adapter: bytes
+    """A LoRA adapter of the model's, whose matrices are trained in place of its weights; empty without one."""
+    call: StageCall[LearnerInputs]
+    rows: Sequence[TrainRow]
+    progress: UpdateProgress | None
+    is_loading: bool
+    """Whether weights and moments come from rank 0 first."""
+    num_updates: int
+    """How often the optimizer that comes with them was applied."""
+
+    def to_message(self) -> Message:
+        """For the channel."""
+        body = {
+            "kind": UPDATE,
+            "path": self.path,
+            "call": self.call.model_dump(mode="json"),
+            "is_loading": self.is_loading,
+            "num_updates": self.num_updates,
+        }
+        progress = b"" if self.progress is None else self.progress.to_blob()
+        return Message(body, [encode_rows(self.rows), progress, self.adapter])
+
+    @classmethod
+    def from_message(cls, message: Message) -> "UpdateOrder":
+        """Inverse of ``to_message``."""
+        rows, progress, adapter = message.blobs
+        return cls(
+            path=message.body["path"],
+            adapter=adapter,
+            call=StageCall[LearnerInputs].model_validate(message.body["call"]),
+            rows=decode_rows(rows),
+            progress=UpdateProgress.from_blob(progress) if progress else None,
+            is_loading=message.body["is_loading"],
+            num_updates=message.body["num_updates"],
+        )
