@@ -16,6 +16,8 @@ from controller.runs.state import RunState
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
 """A config is checked before it is answered, which reads every row of its data."""
+UPLOAD_TIMEOUT_S = 600.0
+"""Every row of an upload is read before it is answered."""
 SILENCE_S = 30.0
 """A followed stream gives a sign of life every few seconds; after this long without one it is lost."""
 FIRST_PAUSE_S = 0.2
@@ -50,8 +52,13 @@ class ControllerClient:
             headers={} if connection.token is None else {"Authorization": f"Bearer {connection.token}"},
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             # A proxy of the environment does not lead to this machine.
-            trust_env=httpx.URL(connection.url).host not in LOOPBACK,
+            trust_env=not self.is_local,
         )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the address leads to this machine; what listens there may still pass calls on."""
+        return httpx.URL(self.url).host in LOOPBACK
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,6 +100,27 @@ class ControllerClient:
         async with self._stream(path, params={"part": "model"}) as response:
             async for chunk in response.aiter_bytes():
                 yield chunk
+
+    async def has_dataset(self, dataset: str) -> bool:
+        """Whether the controller has the uploaded dataset."""
+        try:
+            await self._request("GET", f"/v1/datasets/{quote(dataset, safe='')}")
+        except Refused as error:
+            if error.code != "dataset_unknown":
+                raise
+            return False
+        return True
+
+    async def upload_dataset(self, name: str, chunks: AsyncIterator[bytes], *, num_bytes: int) -> dict[str, Any]:
+        """Send a file of rows; returns the dataset that it is."""
+        return await self._json(
+            "POST",
+            "/v1/datasets",
+            params={"name": name},
+            content=chunks,
+            headers={"Content-Type": "application/octet-stream", "Content-Length": str(num_bytes)},
+            timeout=httpx.Timeout(UPLOAD_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+        )
 
     async def cancel(self, run: str) -> dict[str, Any]:
         """End the run; returns it."""

@@ -55,6 +55,10 @@ def train(
     idempotency_key: Annotated[
         str | None, typer.Option(help="Name of this request: the same one again returns the same run.")
     ] = None,
+    upload: Annotated[
+        bool | None,
+        typer.Option("--upload/--no-upload", help="Send data files; done if the address is another machine's."),
+    ] = None,
 ) -> None:
     """Start a run."""
     from controller.cli import train_command
@@ -63,9 +67,9 @@ def train(
     named = [f"preset={preset}"] if preset is not None else []
     config = train_command.read_config(file, [*named, *(overrides or [])])
     if dry_run:
-        execute(context, lambda client: train_command.check(client, config, as_json=as_json))
+        execute(context, lambda client: train_command.check(client, config, upload=upload, as_json=as_json))
     else:
-        options = train_command.Options(follow=follow, as_json=as_json, idempotency_key=idempotency_key)
+        options = train_command.Options(follow=follow, as_json=as_json, idempotency_key=idempotency_key, upload=upload)
         execute(context, lambda client: train_command.start(client, config, options))
 
 

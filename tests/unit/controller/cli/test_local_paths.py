@@ -1,8 +1,9 @@
+import json
 from pathlib import Path
 
 import pytest
 
-from controller.cli.local_paths import resolve_document, resolve_overrides
+from controller.cli.local_paths import LocalPath, resolve_document, resolve_overrides, rewrite_document
 
 
 @pytest.fixture
@@ -58,5 +59,62 @@ def test_other_keys_are_left_alone(folder: Path) -> None:
 def test_overrides_are_meant_from_the_current_folder(folder: Path) -> None:
     overrides = ["model.path=tiny", "rollout.n=8", "data.train_files=[train.jsonl]", "tiny", "model.path=gone"]
     resolved, notes = resolve_overrides(overrides, folder)
-    assert resolved == [f"model.path={folder / 'tiny'}", *overrides[1:]]
-    assert len(notes) == 1
+    train = f'data.train_files=["{folder / "train.jsonl"}"]'
+    assert resolved == [f"model.path={folder / 'tiny'}", "rollout.n=8", train, "tiny", "model.path=gone"]
+    assert len(notes) == 2
+
+
+@pytest.mark.parametrize(
+    "value", ["[gone.jsonl, x]", "[train.jsonl", "[1, null]", "[!!x train.jsonl]", "{a: train.jsonl}"]
+)
+def test_an_override_without_such_a_path_is_left_as_it_is_spelled(folder: Path, value: str) -> None:
+    for key in ("data.train_files", "reward.parts"):
+        assert resolve_overrides([f"{key}={value}"], folder) == ([f"{key}={value}"], [])
+
+
+PARTS = [
+    {"name": "a", "function": "reward.py:score"},
+    {"name": "b", "function": "gone.py:score"},
+    {"name": "c", "function": "my.rewards:score"},
+    {"name": "d", "model": {"path": "tiny", "max_tokens": 9}},
+    {"name": "e", "rule": "math"},
+    "nonsense",
+]
+
+
+def test_the_paths_of_a_rewards_parts_are_resolved(folder: Path) -> None:
+    resolved, notes = resolve_document({"reward": {"parts": PARTS}}, folder)
+    parts = resolved["reward"]["parts"]
+    assert parts[0] == {"name": "a", "function": f"{folder / 'reward.py'}:score"}
+    assert parts[3] == {"name": "d", "model": {"path": str(folder / "tiny"), "max_tokens": 9}}
+    assert [parts[number] for number in (1, 2, 4, 5)] == [PARTS[number] for number in (1, 2, 4, 5)]
+    assert notes == [
+        f"reward.parts[0].function: reward.py is {folder / 'reward.py'}",
+        f"reward.parts[3].model.path: tiny is {folder / 'tiny'}",
+    ]
+    (override,), _ = resolve_overrides([f"reward.parts={json.dumps(PARTS)}"], folder)
+    assert json.loads(override.partition("=")[2]) == parts
+
+
+def test_whoever_rewrites_is_told_what_a_path_is_for(folder: Path) -> None:
+    found: list[LocalPath] = []
+
+    def collect(path: LocalPath) -> str:
+        found.append(path)
+        return path.given
+
+    document = {
+        "data": {"train_files": ["train.jsonl", str(folder / "more.jsonl"), "dataset://x", "hf://datasets/a/b/c"]},
+        "custom_reward_function.path": "reward.py",
+        "reward": {"parts": PARTS},
+        "reference.model.path": "tiny",
+    }
+    assert rewrite_document(document, folder, collect) == document
+    assert [(path.key, path.is_code, path.place.name) for path in found] == [
+        ("data.train_files", False, "train.jsonl"),
+        ("data.train_files", False, "more.jsonl"),
+        ("reward.custom_reward_function.path", True, "reward.py"),
+        ("reward.parts.function", True, "reward.py"),
+        ("reward.parts.model", False, "tiny"),
+        ("reference.model.path", False, "tiny"),
+    ]

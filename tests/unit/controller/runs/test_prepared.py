@@ -1,13 +1,19 @@
 """A run's model and data, read and checked before anything starts."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from controller.runs.config.load import load_config
 from controller.runs.config.problems import ConfigInvalid
 from controller.runs.prepared import Prepared, prepare
+from shared.contracts.call import BatchKey
+from shared.contracts.stage import Purpose
+from shared.modeling.randomness import address_seed
 from tests.fakes.stack import write_data
 
 
@@ -98,3 +104,73 @@ def test_a_model_without_a_tokenizer_is_refused_by_its_key(root: Path) -> None:
 def test_a_prompt_that_leaves_no_room_in_the_context_is_refused(root: Path) -> None:
     with pytest.raises(ConfigInvalid, match="context of 64"):
         prepared(root, data__max_response_length=63)
+
+
+def test_rows_are_held_out_of_the_training_files(root: Path) -> None:
+    found = prepared(root, data__val_split=2, trainer__seed=3)
+    assert (len(found.train.prompts), len(found.heldout), found.sampler.num_rows) == (6, 2, 6)
+    texts = [prompt.text for prompt in (*found.train.prompts, *found.heldout)]
+    assert sorted(texts) == sorted(prompt.text for prompt in prepared(root).train.prompts)
+    assert found.total_steps == 2, "6 rows by 3"
+    train, val = found.notes
+    assert train.endswith("6 are trained on")
+    assert val == "val: 2 of 8 training rows are held out by data.val_split, seed 3"
+    assert prepared(root, data__val_split=2, trainer__seed=3).heldout == found.heldout
+    assert len(prepared(root, data__val_split=0.5).heldout) == 4
+
+
+def test_held_out_rows_that_are_trained_on_are_told(root: Path) -> None:
+    rows = (root / "train.jsonl").read_text().splitlines(keepends=True)
+    (root / "other.jsonl").write_text('{"prompt": "w5 w5 w5", "answer": "w1"}\n' + rows[0])
+    assert (
+        prepared(root, data__val_files="other.jsonl").notes[1].endswith("; 1 of them have a prompt that is trained on")
+    )
+    (root / "other.jsonl").write_text('{"prompt": "w5 w5 w5", "answer": "w1"}\n')
+    assert "trained on" not in prepared(root, data__val_files="other.jsonl").notes[1]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@given(
+    words=st.lists(st.integers(1, 4), min_size=3, max_size=8),
+    batch_size=st.integers(1, 10),
+    num_epochs=st.integers(1, 3),
+    held_out=st.booleans(),
+)
+def test_every_row_is_used_in_each_epoch_and_no_two_samples_have_one_address(
+    root: Path, words: list[int], batch_size: int, num_epochs: int, held_out: bool
+) -> None:
+    """Equal rows, epochs, sampling rounds, training and evaluation: none shares a key or a random number."""
+    (root / "rows.jsonl").write_text("".join(f'{{"prompt": "w{word}", "answer": "w1"}}\n' for word in words))
+    val = {"data__val_split": len(words) - 1} if held_out and len(set(words)) > 1 else {"data__val_files": "rows.jsonl"}
+    try:
+        found = prepared(
+            root,
+            data__train_files="rows.jsonl",
+            data__train_batch_size=batch_size,
+            trainer__total_epochs=num_epochs,
+            **val,
+        )
+    except ConfigInvalid:
+        assume(False)
+    batches: list[tuple[BatchKey, str]] = []
+    cursor = 0
+    for step in range(found.total_steps):
+        prompts, cursor = found.train_batch(cursor, batch_size)
+        for round in range(2):
+            key = BatchKey(run="r", purpose=Purpose.TRAIN, step=step, round=round)
+            batches += [(key, prompt.row_uid) for prompt in prompts]
+        key = BatchKey(run="r", purpose=Purpose.EVAL, step=step)
+        batches += [(key, prompt.row_uid) for prompt in found.heldout]
+    drawn = Counter(uid for key, uid in batches if key.purpose is Purpose.TRAIN and key.round == 0)
+    assert set(drawn.values()) == {1}
+    rows = Counter(uid.partition(".e")[0] for uid in drawn)
+    assert rows.keys() == {prompt.row_uid for prompt in found.train.prompts}
+    assert min(rows.values()) >= num_epochs
+    assert rows.total() - num_epochs * len(rows) < batch_size, "only the last batch is filled from the next epoch"
+    assert not {prompt.row_uid for prompt in found.train.prompts} & {prompt.row_uid for prompt in found.heldout}
+    seeds = [
+        address_seed(1, key.purpose, key.step, key.round, uid, sample) for key, uid in batches for sample in range(2)
+    ]
+    assert len(set(seeds)) == len(seeds)
+    names = [(key.model_dump_json(), uid) for key, uid in batches]
+    assert len(set(names)) == len(names)

@@ -1,5 +1,6 @@
 """One step: from one head to the next."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,16 @@ async def test_a_step_makes_the_next_head(tmp_path: Path) -> None:
     assert after.state is not None
     assert await world.blobs.get(after.policy.weights)
     assert (after.run_seed, after.evaluated, after.checkpoints) == (42, (0,), ())
+
+
+@in_virtual_time
+async def test_rows_that_were_left_out_are_counted_where_some_may_be(tmp_path: Path) -> None:
+    for number, (config, counted) in enumerate([({}, None), ({"data__filter_overlong_prompts": True}, 5.0)]):
+        world = await make_world(tmp_path / str(number), **config)
+        run = await world.context()
+        run = replace(run, prepared=replace(run.prepared, train=replace(run.prepared.train, num_filtered=5)))
+        metrics = (await run_step(run, await first_head(world))).metrics
+        assert metrics.get("data/num_filtered") == counted
 
 
 @in_virtual_time

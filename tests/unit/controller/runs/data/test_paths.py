@@ -118,6 +118,16 @@ def test_a_reward_model_may_be_on_a_hub(root: Path, cached: Path) -> None:
     assert parts_of(root, {"model": {"path": "org/name-0.5B"}}, allow_hub=True) == [{"path": f"org/name-0.5B@{COMMIT}"}]
 
 
+def test_the_models_of_reference_and_critic_are_resolved(root: Path) -> None:
+    models = {"reference__model__path": "tiny", "critic__model__path": "tiny"}
+    ppo = {"algorithm__adv_estimator": "gae", "algorithm__use_kl_in_reward": True}
+    found = resolve_paths(config_of(**models, **ppo), [root], allow_hub=False)
+    assert found.reference.model.path == found.critic.model.path == str(root / "tiny")
+    outside = {"reference__model__path": "../tiny", "critic__model__path": "gone"}
+    problems = problems_of(config_of(**outside, **ppo), root)
+    assert [problem.field for problem in problems] == ["reference.model.path", "critic.model.path"]
+
+
 def test_bad_paths_of_a_rewards_parts_are_named_by_part(root: Path) -> None:
     parts = [
         {"name": "a", "function": "gone.py:score"},
