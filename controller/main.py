@@ -25,6 +25,7 @@ from controller.platforms.local.settings import LocalSettings
 from controller.runs.service import RunService
 from controller.runs.supervisor import Supervisor
 from controller.settings import ControllerSettings, SettingsInvalid, function_environment
+from shared.service.ending import end_task
 from shared.store.opening import open_blobs, redis_store
 from shared.store.redis_connection import RedisConnection
 
@@ -128,10 +129,10 @@ async def serve_api(
         await server.serve(sockets=[listener])
     finally:
         settings.address_file.unlink(missing_ok=True)
-        driving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await driving
+        failure = await end_task(driving)
         await redis.close()
+        if failure is not None:
+            raise failure
 
 
 def local_settings(settings: ControllerSettings, redis_at: RedisAddress, token_file: Path) -> LocalSettings:

@@ -41,12 +41,6 @@ async def score_batch(
     )
 
 
-def mean_reward(replies: Sequence[StageReply[RewardOutputs]]) -> float:
-    """Mean over all scored completions."""
-    num_scored = sum(reply.outputs.num_scored for reply in replies)
-    return sum(reply.outputs.mean_reward * reply.outputs.num_scored for reply in replies) / max(1, num_scored)
-
-
 def flat_rows(replies: Sequence[StageReply[RewardOutputs]]) -> tuple[str, ...]:
     """Rows whose completions are all equally correct, which dynamic sampling leaves out."""
     return tuple(row for reply in replies for row in reply.outputs.flat_rows)

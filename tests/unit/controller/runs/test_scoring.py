@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.runs import scoring
-from controller.runs.scoring import flat_rows, mean_reward, reward_metrics, score_batch
+from controller.runs.scoring import flat_rows, reward_metrics, score_batch
 from shared.contracts.call import CallKey, ServedBy, StageReply, Timings
 from shared.contracts.policy import BlobRef
 from shared.contracts.reward import PartSummary, RewardOutputs, RuleReward, Scores
@@ -46,15 +46,6 @@ async def test_rows_are_scored_in_shards_at_the_same_time(tmp_path: Path, monkey
         assert call.inputs.num_samples == 2
     scores = [Scores.model_validate_json(await world.blobs.get(reply.outputs.scores)) for reply in replies]
     assert [score.row_uid for part in scores for score in part.scores] == [row for row in ROWS for _ in range(2)]
-    assert mean_reward(replies) == pytest.approx(sum(score.reward for part in scores for score in part.scores) / 8)
-
-
-def test_the_mean_is_over_completions_not_over_shards() -> None:
-    assert mean_reward([reply(6, 1.0), reply(2, 0.0)]) == 0.75
-
-
-def test_the_mean_of_nothing_scored_is_nothing() -> None:
-    assert mean_reward([reply(0, 0.0)]) == 0.0
 
 
 def part(name: str, num_scored: int, num_none: int, mean: float) -> PartSummary:
