@@ -23,13 +23,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<eos>")
 
 
-def main() -> None:
-    """Write the model folder."""
-    parser = argparse.ArgumentParser(prog="scripts/bench model", description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """The same random weights every time."""
     torch.manual_seed(0)
-    tokenizer = make_tokenizer()
     config = Qwen2Config(
         vocab_size=VOCAB_SIZE,
         hidden_size=HIDDEN,
@@ -42,7 +38,16 @@ def main() -> None:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model = Qwen2ForCausalLM(config)
+    return Qwen2ForCausalLM(config)
+
+
+def main() -> None:
+    """Write the model folder."""
+    parser = argparse.ArgumentParser(prog="scripts/bench model", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     print(f"{folder}: {sum(parameter.numel() for parameter in model.parameters()) / 1e6:.2f}M parameters")
