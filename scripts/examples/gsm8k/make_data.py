@@ -48,7 +48,8 @@ def hub_rows(split: str) -> Iterator[Mapping[str, Any]]:
     pattern = f"hf://datasets/{DATASET}/main/{split}-*.parquet"
     files: Iterable[str] = pinned_files(pattern, field=DATASET, allow_hub=True)
     for file in files:
-        yield from read_parquet(local_file(file, field=DATASET), field=DATASET)
+        for row in read_parquet(local_file(file, field=DATASET), field=DATASET):
+            yield row.columns
 
 
 def as_row(row: Mapping[str, Any], split: str, index: int) -> dict[str, Any]:
