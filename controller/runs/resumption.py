@@ -2,9 +2,11 @@
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -157,7 +159,7 @@ def differences(before: SavedRun, now: SavedRun, folder: Path) -> list[ConfigPro
             suggestion=f"give it the checkpoint's value, {fresh}",
         )
         for name, value in new.items()
-        if not _is_free(name) and value != old.get(name, defaults[name])
+        if not _is_free(name) and _placeless(name, value) != _placeless(name, old.get(name, defaults[name]))
     ]
     falling = [value for name, value in new.items() if name.endswith(".lr_scheduler_type") and value != "constant"]
     if falling and before.total_steps != now.total_steps:
@@ -237,6 +239,14 @@ def read_verified(path: Path, ref: BlobRef) -> bytes:
 
 def _is_free(name: str) -> bool:
     return name in FREE_KEYS or name.startswith(FREE_SECTIONS)
+
+
+def _placeless(name: str, value: Any) -> Any:
+    """The value without the folders of reward functions: a digest tells what is in the file."""
+    if name != "reward.parts" or value is None:
+        return value
+    functions = [re.sub(r".*(?=\.py:)", "", part.get("function") or "") for part in value]
+    return [{**part, "function": function} for part, function in zip(value, functions, strict=True)]
 
 
 def _unusable(reason: str, suggestion: str) -> ConfigInvalid:

@@ -237,6 +237,23 @@ def test_the_reward_functions_content_counts_and_not_its_place(tmp_path: Path) -
     assert digests[0] == digests[1] != digests[2]
 
 
+def test_the_content_of_a_parts_function_counts_and_not_its_place(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    saved = {}
+    for folder, content in (("a", "one"), ("b", "one"), ("c", "two")):
+        file = tmp_path / folder / "score.py"
+        file.parent.mkdir()
+        file.write_text(content)
+        for name in ("score", "other"):
+            parts = [{"name": "p", "function": f"{file}:{name}"}, {"name": "q", "rule": "math"}]
+            config = config_of(reward__rule=None, reward__parts=parts)
+            saved[folder, name] = saved_run("", prepared_of(config, tmp_path))
+    before = saved["a", "score"]
+    assert differences(before, saved["b", "score"], tmp_path) == []
+    assert [p.field for p in differences(before, saved["c", "score"], tmp_path)] == ["reward.parts.0.function"]
+    assert [p.field for p in differences(before, saved["b", "other"], tmp_path)] == ["reward.parts"]
+
+
 def test_a_checkpoint_at_the_runs_end_or_behind_it_is_refused(folder: Path, tmp_path: Path) -> None:
     prepared = prepared_of(config_of(actor__optim__lr_scheduler_type="linear"), tmp_path / "made" / "model")
     with pytest.raises(ConfigInvalid, match="is at step 3 and the run ends at step 3: it would do nothing"):
