@@ -40,7 +40,6 @@ RENEW_EVERY_S = 1.0
 LOOK_EVERY_S = 1.0
 MAX_ACTORS_UNBOUNDED = 64
 """Actors at most where the manifest sets no maximum."""
-STAGES_IN_USE = (Stage.ROLLOUT, Stage.REWARD, Stage.LEARNER)
 
 
 class Supervisor:
@@ -207,7 +206,7 @@ class Supervisor:
 
     async def _free_replicas(self) -> None:
         """Nothing that does not compute may be held: the run is over or cancelled."""
-        for stage in STAGES_IN_USE:
+        for stage in Stage:
             with contextlib.suppress(FunctionUnknown):
                 await self._platform.release(stage)
 

@@ -10,7 +10,6 @@ from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
 from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, CallKey, StageReply
-from shared.contracts.critic import CriticOutputs
 from shared.contracts.learner import AdvantagesInputs, LearnerInputs, LearnerOutputs, UpdateInputs
 from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.stage import Stage
@@ -29,6 +28,7 @@ class Updated:
     critic_state: BlobRef | None
     kl_coef: float | None
     metrics: dict[str, float]
+    """Of all calls; the learner's stand where a critic names the same."""
 
 
 async def update_models(
@@ -56,7 +56,7 @@ async def update_models(
             kl_coef=reply.outputs.kl_coef,
             metrics=reply.metrics,
         )
-    returns = await _advantages(run, head, batch, parts, threads=threads)
+    said, returns = await _advantages(run, head, batch, parts, threads=threads)
     async with beside(at_once=not run.resources.shared_threads) as stages:
         fitting = stages.start(update_critic, run, head, critic, batch, parts, returns)
         updating = stages.start(update_policy, run, head, batch, parts, returns, flat_rows, threads=threads)
@@ -66,8 +66,9 @@ async def update_models(
         state=reply.outputs.state,
         critic=next_critic,
         critic_state=fitted.outputs.state,
-        kl_coef=reply.outputs.kl_coef,
-        metrics=_metrics(reply, fitted),
+        # Where the rewards became advantages, their KL was measured: the update has not seen it.
+        kl_coef=said.outputs.kl_coef,
+        metrics={**fitted.metrics, **said.metrics, **reply.metrics},
     )
 
 
@@ -111,7 +112,7 @@ async def update_policy(
 
 async def _advantages(
     run: RunContext, head: Manifest, batch: BatchKey, parts: tuple[BatchPart, ...], *, threads: int
-) -> BlobRef:
+) -> tuple[StageReply[LearnerOutputs], BlobRef]:
     inputs = AdvantagesInputs(
         parts=parts,
         num_samples=run.config.rollout.n,
@@ -128,7 +129,7 @@ async def _advantages(
     )
     if reply.outputs.advantages is None:
         raise ContractBroken("learner answered without advantages: swap its image")
-    return reply.outputs.advantages
+    return reply, reply.outputs.advantages
 
 
 def _version(made: PolicyRef | None, expected: int) -> PolicyRef:
@@ -136,8 +137,3 @@ def _version(made: PolicyRef | None, expected: int) -> PolicyRef:
         version = "no version" if made is None else f"version {made.version}"
         raise ContractBroken(f"learner made {version} of version {expected - 1}: swap its image")
     return made
-
-
-def _metrics(reply: StageReply[LearnerOutputs], fitted: StageReply[CriticOutputs]) -> dict[str, float]:
-    """Both together; the learner's stand where both name one."""
-    return {**fitted.metrics, **reply.metrics}

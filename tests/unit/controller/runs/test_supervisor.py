@@ -55,6 +55,21 @@ async def test_a_queued_run_is_driven_to_its_end_and_its_replicas_are_freed(tmp_
     await stack.stop()
 
 
+@in_virtual_time
+async def test_a_run_with_every_stage_leaves_none_of_their_replicas(tmp_path: Path) -> None:
+    stack = await make_stack(tmp_path)
+    controller = await stack.start()
+    run = await stack.submit(
+        controller, algorithm__adv_estimator="gae", actor__use_kl_loss=True, algorithm__use_kl_in_reward=True
+    )
+    assert (await stack.until(run, *ENDED)).state == "succeeded"
+    lives = await stack.platform.replicas()
+    assert {life.function for life in lives} == {"rollout", "reward", "reference", "critic", "learner"}
+    await asyncio.sleep(1)
+    assert await stack.num_replicas() == 0
+    await stack.stop()
+
+
 @pytest.mark.parametrize("num_controllers", [1, 3])
 @in_virtual_time
 async def test_runs_are_driven_one_after_another_the_oldest_first(tmp_path: Path, num_controllers: int) -> None:

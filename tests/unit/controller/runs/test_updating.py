@@ -1,5 +1,6 @@
 """The end of a step: policy and critic, and what each is told."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,35 @@ async def test_with_a_critic_both_are_fitted_to_what_the_learner_says_first(tmp_
     assert fitting.policy == values.policy
     assert (values.policy, advantages.policy) != (advantages.policy, values.policy)
     assert updating.inputs.operation.parts == fitting.inputs.operation.parts == (part,)
+
+
+@in_virtual_time
+async def test_with_a_critic_the_kl_controller_moves_and_nothing_that_was_measured_is_lost(tmp_path: Path) -> None:
+    world = await make_world(tmp_path, **PPO)
+    handle, handle_critic = world.stages.learner.handle, world.stages.critic.handle
+
+    async def measure(call: Any, context: Any) -> Outcome[LearnerOutputs]:
+        outcome = await handle(call, context)
+        if outcome.outputs.advantages is None:
+            return replace(outcome, metrics={"actor/pg_loss": 1.0, "critic/score/mean": 2.0})
+        outputs = outcome.outputs.model_copy(update={"kl_coef": 0.25})
+        return replace(outcome, outputs=outputs, metrics={"critic/rewards/mean": 3.0, "critic/values/mean": 4.0})
+
+    async def measure_values(call: Any, context: Any) -> Outcome[Any]:
+        outcome = await handle_critic(call, context)
+        return replace(outcome, metrics={"critic/vf_loss": 5.0, "critic/values/mean": -1.0})
+
+    world.stages.learner.handle = measure  # type: ignore[method-assign]
+    world.stages.critic.handle = measure_values  # type: ignore[method-assign]
+    result = await updated(world)
+    assert result.kl_coef == 0.25
+    assert result.metrics == {
+        "actor/pg_loss": 1.0,
+        "critic/score/mean": 2.0,
+        "critic/rewards/mean": 3.0,
+        "critic/values/mean": 4.0,
+        "critic/vf_loss": 5.0,
+    }
 
 
 @in_virtual_time
