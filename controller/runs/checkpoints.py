@@ -1,7 +1,8 @@
 """Checkpoints on disk: ``global_step_{N}`` is a whole record of a run after N steps, by itself enough to go on from.
 
     global_step_6/
-      huggingface/                 the policy as ``from_pretrained`` loads it
+      huggingface/                 the policy as ``from_pretrained`` loads it; an adapter is merged into its weights
+      lora_adapter/                where there is one: the adapter as peft loads it
       learner_state.safetensors    the learner's optimizer state
       {field}.safetensors          every other blob that the head names: critic.weights, critic_state, ...
       history.jsonl                what was measured and what it cost, from the first step on
@@ -15,14 +16,16 @@ of that name with a manifest is complete, and whatever moment a crash picks, the
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from controller.runs.errors import RunFailed
+from controller.runs.errors import ContractBroken, RunFailed
 from controller.runs.manifest import Checkpointed, Manifest, named_blobs
+from shared.codec.lora_adapter import DamagedAdapter, decode_adapter, merge_adapter, peft_config
 from shared.contracts.wire import Wire
 from shared.store.blobs import BlobStore
 
@@ -31,6 +34,7 @@ RUN_FILE = "run.json"
 HISTORY_FILE = "history.jsonl"
 MODEL_FOLDER = "huggingface"
 WEIGHTS_FILE = "model.safetensors"
+ADAPTER_FOLDER = "lora_adapter"
 STATE_FILE = "learner_state.safetensors"
 POINTER_FILE = "latest_checkpointed_iteration.txt"
 COPIED = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
@@ -75,6 +79,11 @@ def blob_file(head: Manifest, name: str) -> str:
         return STATE_FILE
     if name == "policy.weights" and head.policy.adapter is None:
         return f"{MODEL_FOLDER}/{WEIGHTS_FILE}"
+    if name == "policy.adapter":
+        return f"{ADAPTER_FOLDER}/adapter_model.safetensors"
+    if name == "reference.weights" and head.reference is not None and head.reference.weights == head.policy.weights:
+        # Both have the weights that the adapter is added to: one file.
+        return blob_file(head, "policy.weights")
     return f"{name}.safetensors"
 
 
@@ -91,8 +100,9 @@ async def write_checkpoint(
 ) -> Checkpointed:
     """Write all that the head names below ``root``, as the run's owner with this fence.
 
-    One blob is in memory at a time. Raises ``CheckpointFailed`` where the folder cannot be written, ``MissingBlob``;
-    what was there before is untouched then.
+    One blob is in memory at a time; with an adapter, the weights and what they are merged to. Raises
+    ``CheckpointFailed`` where the folder cannot be written, ``MissingBlob``, and ``ContractBroken`` for an adapter that
+    does not fit its weights; what was there before is untouched then.
     """
     folder = root / f"global_step_{head.step}"
     manifest = head.model_dump_json(indent=2).encode()
@@ -101,8 +111,11 @@ async def write_checkpoint(
         # The same head again, after a crash between the move and the head's own next step: it lies there complete.
         if not await asyncio.to_thread(_begin, folder, manifest, fence):
             try:
-                for name, ref in named_blobs(head).items():
-                    await asyncio.to_thread(_write_durably, beside / blob_file(head, name), await blobs.get(ref))
+                files = {blob_file(head, name): ref for name, ref in named_blobs(head).items()}
+                for place, ref in files.items():
+                    await asyncio.to_thread(_write_durably, beside / place, await blobs.get(ref))
+                if head.policy.adapter is not None:
+                    await asyncio.to_thread(_write_merged, beside, head)
                 await asyncio.to_thread(_write_files, beside, model_folder, saved_run, history)
                 await asyncio.to_thread(_write_durably, beside / MANIFEST_FILE, manifest)
                 await asyncio.to_thread(_move, beside, folder)
@@ -132,6 +145,21 @@ def _begin(folder: Path, manifest: bytes, fence: int) -> bool:
     return _holds(folder / MANIFEST_FILE, manifest)
 
 
+def _write_merged(beside: Path, head: Manifest) -> None:
+    """Write what the weights and the adapter that lie there are together, and what peft reads beside an adapter."""
+    place = beside / blob_file(head, "policy.adapter")
+    try:
+        adapter = decode_adapter(place.read_bytes())
+        merged = merge_adapter((beside / blob_file(head, "policy.weights")).read_bytes(), adapter)
+    except DamagedAdapter as error:
+        raise ContractBroken(
+            f"learner made an adapter that does not fit its weights, {error}: swap its image"
+        ) from error
+    _write_durably(beside / MODEL_FOLDER / WEIGHTS_FILE, merged)
+    config = peft_config(adapter, head.policy.model.path)
+    _write_durably(place.with_name("adapter_config.json"), json.dumps(config, indent=2).encode())
+
+
 def _write_files(beside: Path, model_folder: Path, saved_run: SavedRun, history: bytes) -> None:
     for pattern in COPIED:
         for file in model_folder.glob(pattern):
@@ -143,7 +171,7 @@ def _write_files(beside: Path, model_folder: Path, saved_run: SavedRun, history:
 
 def _move(complete: Path, folder: Path) -> None:
     """Put the folder in its place; another checkpoint that lies there makes way in one piece."""
-    for place in (complete / MODEL_FOLDER, complete):
+    for place in (*(path for path in complete.iterdir() if path.is_dir()), complete):
         _sync_folder(place)
     replaced = complete.with_name(f"{complete.name}.replaced")
     if folder.exists():
@@ -172,7 +200,7 @@ def _holds(file: Path, content: bytes) -> bool:
     return file.is_file() and file.read_bytes() == content
 
 
-def _write_durably(path: Path, data: bytes) -> None:
+def _write_durably(path: Path, data: bytes | bytearray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.write(data)

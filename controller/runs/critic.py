@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from controller.runs.config.critic_to_wire import critic_optim_config, value_update_config
+from controller.runs.config.model_to_wire import training_pass
 from controller.runs.context import RunContext
 from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
@@ -42,7 +43,12 @@ async def value_batch(
             run.client.call(
                 CallKey(**batch.model_dump(), stage=Stage.CRITIC, operation="values", shard=shard),
                 CriticInputs(
-                    operation=ValuesInputs(prompts=prompts, row_uids=tuple(rows), num_samples=run.config.rollout.n)
+                    operation=ValuesInputs(
+                        prompts=prompts,
+                        row_uids=tuple(rows),
+                        num_samples=run.config.rollout.n,
+                        compute=training_pass(run.config),
+                    )
                 ),
                 CriticOutputs,
                 policy=critic,

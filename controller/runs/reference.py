@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from controller.runs.config.model_to_wire import training_pass
 from controller.runs.context import RunContext
 from controller.runs.manifest import Manifest
 from controller.runs.together import together
@@ -32,6 +33,7 @@ async def reference_batch(
                     num_samples=run.config.rollout.n,
                     temperature=run.config.rollout.temperature,
                     max_token_len=run.config.reference_max_token_len,
+                    compute=training_pass(run.config),
                 ),
                 ReferenceOutputs,
                 policy=reference,

@@ -37,6 +37,7 @@ FREE_KEYS = frozenset(
     {
         # how fast, not what
         "actor.ppo_max_token_len_per_gpu",
+        "model.enable_gradient_checkpointing",
         "reward.num_attempts",
         "reward.timeout_s",
         "rollout.max_num_seqs",

@@ -99,6 +99,15 @@ def _scale_rewards(value: object) -> object:
     )
 
 
+def _bf16(value: object) -> object:
+    return {True: "bfloat16", False: "float32"}[value] if isinstance(value, bool) else value
+
+
+def _dtype(value: object) -> object:
+    short = {"bf16": "bfloat16", "fp32": "float32"}
+    return short.get(value, value) if isinstance(value, str) else value
+
+
 def _no_limit(value: object) -> object:
     return None if value == -1 else value
 
@@ -144,6 +153,13 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         # verl: the reference
         "ref.model.path": Alias("reference.model.path"),
         "ref.log_prob_max_token_len_per_gpu": Alias("reference.log_prob_max_token_len_per_gpu"),
+        # TRL: model; verl's other place of its precision
+        "lora_r": Alias("model.lora_rank"),
+        "lora_alpha": Alias("model.lora_alpha"),
+        "lora_target_modules": Alias("model.target_modules"),
+        "gradient_checkpointing": Alias("model.enable_gradient_checkpointing"),
+        "bf16": Alias("model.dtype", _bf16),
+        "actor.fsdp_config.dtype": Alias("model.dtype", _dtype),
         # TRL: update
         "learning_rate": Alias("actor.optim.lr"),
         "lr_scheduler_type": Alias("actor.optim.lr_scheduler_type", _scheduler),

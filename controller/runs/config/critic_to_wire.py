@@ -1,5 +1,6 @@
 """What the critic is told of a run's config, as its contract."""
 
+from controller.runs.config.model_to_wire import training_pass
 from controller.runs.config.run_config import RunConfig
 from shared.contracts.critic import ValueUpdateConfig
 from shared.contracts.learner import OptimConfig
@@ -30,4 +31,5 @@ def value_update_config(config: RunConfig) -> ValueUpdateConfig:
         ppo_epochs=critic.ppo_epochs or actor.ppo_epochs,
         ppo_mini_batch_size=critic.ppo_mini_batch_size or config.mini_batch_size,
         max_token_len=critic.ppo_max_token_len_per_gpu or actor.ppo_max_token_len_per_gpu,
+        compute=training_pass(config),
     )

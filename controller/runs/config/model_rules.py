@@ -1,10 +1,11 @@
-"""Keys of the critic and of the reference: refused where the algorithm has none, for they would have no effect."""
+"""Keys of the critic, the reference and the adapter: refused where there is none, for they would have no effect."""
 
 from collections.abc import Iterator
 
 from pydantic import BaseModel
 
 from controller.runs.config.critic import CriticConfig
+from controller.runs.config.model import ModelConfig
 from controller.runs.config.reference import ReferenceConfig
 from controller.runs.config.rule import Broken, Rule
 
@@ -41,7 +42,20 @@ def _defaults(section: BaseModel, prefix: str) -> Iterator[tuple[str, object]]:
             yield f"{prefix}{name}", value
 
 
+def _lora_key(name: str) -> Rule:
+    default = ModelConfig.model_fields[name].default
+
+    def check(value: object, rank: int) -> Broken | None:
+        if rank > 0 or value == default:
+            return None
+        return Broken("there is no adapter: all weights are trained", "leave it out, or set model.lora_rank")
+
+    return Rule((f"model.{name}", "model.lora_rank"), check, is_idle=True)
+
+
 MODEL_RULES: tuple[Rule, ...] = (
     *(_critic_key(name, default) for name, default in _defaults(CriticConfig(), "critic.")),
+    _lora_key("lora_alpha"),
+    _lora_key("target_modules"),
     *(_reference_key(name, default) for name, default in _defaults(ReferenceConfig(), "reference.")),
 )

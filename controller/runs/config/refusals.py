@@ -130,6 +130,29 @@ _KEYS: Mapping[str, Refusal] = MappingProxyType(
             suggestion="set it to 1 or leave it out",
             unless=(1,),
         ),
+        # model
+        "use_peft": Refusal(
+            reason="LoRA is on where a rank is given",
+            suggestion="leave it out; model.lora_rank (lora_r) turns LoRA on, and 0 turns it off",
+            unless=(None,),
+        ),
+        "lora_dropout": Refusal(
+            reason="the ratio compares two passes over the same weights, so nothing is dropped in them",
+            suggestion="set it to 0 or leave it out",
+            unless=(0, 0.0),
+        ),
+        "fp16": Refusal(
+            reason="float16 needs a loss scale", suggestion="set it to false, or use model.dtype", unless=(False,)
+        ),
+        "model.exclude_modules": Refusal(
+            reason="adapted layers are named, not left out",
+            suggestion="leave it out and use model.target_modules",
+            unless=(None,),
+        ),
+        "critic.model.enable_gradient_checkpointing": Refusal(
+            reason="policy and critic are computed alike",
+            suggestion="leave it out and set model.enable_gradient_checkpointing",
+        ),
         # data
         "data.truncation": Refusal(
             reason="a prompt is never truncated",

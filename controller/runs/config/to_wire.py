@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from controller.runs.config.algorithm import RunAlgorithmConfig
+from controller.runs.config.model_to_wire import training_pass
 from controller.runs.config.rollout import RolloutConfig, ValidationSampling
 from controller.runs.config.run_config import RunConfig
 from shared.contracts.learner import (
@@ -58,6 +59,7 @@ def algorithm_config(config: RunConfig) -> AlgorithmConfig:
         ppo_epochs=actor.ppo_epochs,
         ppo_mini_batch_size=config.mini_batch_size,
         max_token_len=actor.ppo_max_token_len_per_gpu,
+        compute=training_pass(config),
     )
 
 

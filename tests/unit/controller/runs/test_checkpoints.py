@@ -139,18 +139,6 @@ async def test_every_blob_that_the_head_names_is_in_the_checkpoint(disk: Disk) -
     assert Manifest.model_validate_json((folder / MANIFEST_FILE).read_bytes()) == head
 
 
-@in_virtual_time
-async def test_weights_below_an_adapter_do_not_lie_where_a_loader_takes_them_for_the_policy(disk: Disk) -> None:
-    plain = await disk.head(3)
-    adapter = await disk.blobs.put(RUN, 3, "adapter", b"adapter 3")
-    head = plain.model_copy(update={"policy": plain.policy.model_copy(update={"adapter": adapter})})
-    folder = Path((await disk.write(head)).folder)
-    assert (folder / "policy.weights.safetensors").read_bytes() == b"weights 3"
-    assert (folder / "policy.adapter.safetensors").read_bytes() == b"adapter 3"
-    assert not (folder / MODEL_FOLDER / "model.safetensors").exists()
-    assert adapter.id in Manifest.model_validate(head.model_dump()).kept_blobs()
-
-
 def test_files_are_on_the_disk_before_they_are_in_their_place(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[bytes] = []
     synced_folders: list[str] = []

@@ -26,6 +26,12 @@ def only_problem(document: dict[str, Any]) -> ConfigProblem:
     ("alias", "value", "key", "canonical"),
     [
         ("num_generations", 4, "rollout.n", 4),
+        ("lora_r", 8, "model.lora_rank", 8),
+        ("gradient_checkpointing", True, "model.enable_gradient_checkpointing", True),
+        ("bf16", True, "model.dtype", "bfloat16"),
+        ("bf16", False, "model.dtype", "float32"),
+        ("actor_rollout_ref.actor.fsdp_config.dtype", "bf16", "model.dtype", "bfloat16"),
+        ("actor_rollout_ref.model.lora_rank", 8, "model.lora_rank", 8),
         ("learning_rate", "3e-5", "actor.optim.lr", 3e-5),
         ("lr_scheduler_type", "constant_with_warmup", "actor.optim.lr_scheduler_type", "constant"),
         ("warmup_steps", 5, "actor.optim.lr_warmup_steps", 5),

@@ -189,6 +189,8 @@ def test_a_document_that_contains_itself_is_refused_in_words() -> None:
 
 OTHER: dict[str, Any] = {
     "model.path": "other",
+    "model.target_modules": ["q_proj", "v_proj"],
+    "model.dtype": "bfloat16",
     "data.train_files": ["other"],
     "data.val_files": ["held-out"],
     "data.prompt_key": "q",
@@ -297,6 +299,8 @@ def together(name: str) -> dict[str, Any]:
         return {"algorithm.adv_estimator": "gae", **TOGETHER.get(name, {})}
     if name.startswith("reference."):
         return {"actor.use_kl_loss": True}
+    if name in ("model.lora_alpha", "model.target_modules"):
+        return {"model.lora_rank": 8}
     return TOGETHER.get(name, {})
 
 
