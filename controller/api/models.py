@@ -1,5 +1,6 @@
 """What the API answers with. Times are Unix seconds."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -7,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from controller.api.json_text import presentable
 from controller.platforms.base import FunctionState
 from controller.runs.checkpoints import CheckpointInfo
+from controller.runs.scrubbing import scrubbed
 from controller.runs.service import DryRun
 from controller.runs.state import RunState
 from shared.contracts.errors import Problem
@@ -58,7 +60,12 @@ class RunView(RunSummary):
     """A run."""
 
     config: dict[str, Any]
-    """The whole config, with every default as it holds."""
+    """The whole config, with every default as it holds. What looks like a secret is hidden."""
+
+    @classmethod
+    def of(cls, record: RunRecord) -> Self:
+        """The view of a stored run."""
+        return super().of(replace(record, config=scrubbed(record.config)))
 
 
 class RunList(View):
@@ -71,7 +78,7 @@ class DryRunView(View):
     """What a run would be. Nothing was started."""
 
     config: dict[str, Any]
-    """The whole config, with every default as it would hold."""
+    """The whole config, with every default as it would hold. What looks like a secret is hidden."""
     notes: tuple[str, ...]
     """What was decided for the user, such as which columns of the data were recognised."""
     num_rows: int
@@ -82,7 +89,8 @@ class DryRunView(View):
     @classmethod
     def of(cls, dry_run: DryRun) -> Self:
         """The view of a checked config."""
-        return cls.model_validate(presentable({name: getattr(dry_run, name) for name in cls.model_fields}))
+        shown = replace(dry_run, config=scrubbed(dry_run.config))
+        return cls.model_validate(presentable({name: getattr(shown, name) for name in cls.model_fields}))
 
 
 class RunHistory(View):

@@ -16,9 +16,10 @@ _SECRET_NAME = re.compile(
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _IN_QUERY = re.compile(r"(?<=[?&;])([\w-]*(?:key|token|secret|password|signature|sig|auth))=[^&;\s]+", re.IGNORECASE)
 _LOOKS_SECRET = re.compile(
-    r"\b(?:(?:sk|pk|hf|ghp|gho|glpat|xox[abp]|AKIA|ASIA|AIza)[-_]?[A-Za-z0-9_\-]{16,}|Bearer\s+\S+"
-    r"|eyJ[\w-]{10,}\.[\w-]+\.[\w-]+)"
+    r"\b(?:(?:sk|pk)[-_][\w-]{16,}|(?:hf|ghp|gho)_[A-Za-z0-9]{16,}|(?:glpat|xox[abp])-[\w-]{16,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{16,}|Bearer\s+\S+|eyJ[\w-]{10,}\.[\w-]+\.[\w-]+)"
 )
+"""Keys of OpenAI, Hugging Face, GitHub, GitLab, Slack, AWS and Google; a bearer's token; a JSON web token."""
 
 
 def scrubbed(value: Any, name: str = "") -> Any:

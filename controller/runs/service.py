@@ -24,6 +24,7 @@ from controller.runs.ledger import Price
 from controller.runs.manifest import Manifest
 from controller.runs.prepared import Prepared, prepare
 from controller.runs.resumption import SavedCheckpoint, check_fits, find_checkpoint, read_checkpoint
+from controller.runs.scrubbing import scrubbed_text
 from controller.runs.state import RunState
 from controller.runs.summary import summarise
 from controller.runs.supervisor import Supervisor, all_checkpoints, checkpoint_root
@@ -272,7 +273,7 @@ class RunService:
 def _notes(prepared: Prepared, saved: SavedCheckpoint | None) -> list[str]:
     """What was decided for the user."""
     begins = [] if saved is None else [f"goes on at step {saved.head.step} from {saved.folder} (run {saved.run.run})"]
-    return [*prepared.notes, *begins]
+    return [scrubbed_text(note) for note in (*prepared.notes, *begins)]
 
 
 def new_run_id(name: str | None, now: float) -> str:

@@ -22,6 +22,7 @@ from controller.runs.errors import RunFailed, RunLost
 from controller.runs.ledger import Price
 from controller.runs.loop import RunLoop
 from controller.runs.prepared import Prepared, prepare
+from controller.runs.scrubbing import scrubbed_text
 from controller.runs.stage_client import StageClient
 from controller.runs.state import PENDING, RunState
 from controller.scheduling.plan import Resources
@@ -141,7 +142,7 @@ class Supervisor:
         except StoreUnavailable:
             raise
         except (RunFailed, StageError, ConfigInvalid, FunctionUnknown) as error:
-            return RunState.FAILED, {"error": str(error)}
+            return RunState.FAILED, {"error": scrubbed_text(str(error))}
         except Exception as error:
             log.exception("run %s failed", run)
             return RunState.FAILED, {"error": f"the controller failed with {type(error).__name__}: see its log"}
@@ -162,7 +163,9 @@ class Supervisor:
         async def emit(kind: str, data: Mapping[str, Any]) -> None:
             await self._store.events.append(record.id, kind, data)
 
-        async def notify(line: str) -> None:
+        async def notify(text: str) -> None:
+            # What a function failed with may quote the user's own code and addresses.
+            line = scrubbed_text(text)
             log.warning("%s", line, extra={"run": record.id})
             await emit("log", {"level": "warning", "message": line})
 

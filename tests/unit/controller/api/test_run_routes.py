@@ -61,6 +61,19 @@ async def test_a_dry_run_starts_nothing(client: httpx.AsyncClient, service: Fake
     assert not service.records
 
 
+async def test_what_looks_like_a_secret_is_used_and_not_shown(client: httpx.AsyncClient, service: FakeService) -> None:
+    key = "hf_" + "a1B2" * 6
+    config = CONFIG | {"data": CONFIG["data"] | {"prompt_key": key}}
+    started = await client.post("/v1/runs", json=config)
+    run = started.json()["id"]
+    assert service.records[run].config["data"]["prompt_key"] == key
+    dry = await client.post("/v1/runs?dry_run=true", json=config)
+    for answer in (started, dry, await client.get(f"/v1/runs/{run}"), await client.get("/v1/runs")):
+        assert answer.is_success
+        assert key not in answer.text
+    assert dry.json()["config"]["data"]["prompt_key"] == "***"
+
+
 async def test_the_same_request_again_returns_the_same_run(client: httpx.AsyncClient, service: FakeService) -> None:
     headers = {"Idempotency-Key": "try-1"}
     first = await client.post("/v1/runs", json=CONFIG, headers=headers)

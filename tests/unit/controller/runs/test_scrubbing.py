@@ -38,9 +38,35 @@ def test_a_secret_is_hidden_wherever_it_stands(secret: dict[str, Any]) -> None:
     assert HIDDEN in str(found)
 
 
-@pytest.mark.parametrize("key", ["sk-abcdefghijklmnopqrstuvwx", "hf_AbCdEfGhIjKlMnOpQrStUv", "AKIAABCDEFGHIJKLMNOP"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-abcdefghijklmnopqrstuvwx",
+        "sk-proj-a1B2_c3D4-e5F6g7H8",
+        "hf_AbCdEfGhIjKlMnOpQrStUv",
+        "ghp_AbCdEfGhIjKlMnOpQrStUv0123",
+        "glpat-AbCdEfGhIjKl_MnOpQr",
+        "xoxb-123456789012-abcdefghijkl",
+        "AKIAABCDEFGHIJKLMNOP",
+        "AIzaSyAbCdEfGhIjKlMnOpQrStUv",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    ],
+)
 def test_a_key_of_a_well_known_form_is_hidden_in_any_text(key: str) -> None:
     assert scrubbed({"data": {"prompt_key": f"x {key} y"}}) == {"data": {"prompt_key": f"x {HIDDEN} y"}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hf-internal-testing/tiny-random-LlamaForCausalLM",
+        "skywork-reward-llama-3.1-8b",
+        "pkshatechnology/a-model-with-a-long-name",
+        "skills_and_values_of_ours.jsonl",
+    ],
+)
+def test_a_long_name_is_no_secret(name: str) -> None:
+    assert scrubbed({"model": {"path": name}}) == {"model": {"path": name}}
 
 
 def test_an_address_keeps_what_is_no_secret() -> None:

@@ -37,6 +37,23 @@ async def test_a_submitted_run_is_queued_with_its_whole_config(tmp_path: Path) -
 
 
 @in_virtual_time
+async def test_notes_are_told_without_secrets(tmp_path: Path) -> None:
+    stack = await make_stack(tmp_path)
+    service = (await stack.start()).service
+    key = "hf_" + "a1B2" * 6
+    rows = [json.dumps({key: "w1 w2", "answer": "w1"}) for _ in range(8)]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    (tmp_path / "val.jsonl").write_text("\n".join(rows))
+    document = stack.document(data__prompt_key=key)
+    assert key not in str((await service.check(document, ())).notes)
+    record = await service.submit(document, (), idempotency_key=None)
+    assert record.config["data"]["prompt_key"] == key
+    assert key not in str(record.info)
+    assert key not in str(await service.events(record.id, after="0", wait_s=0))
+    await stack.stop()
+
+
+@in_virtual_time
 async def test_the_same_post_again_is_the_same_run_and_another_with_its_key_is_refused(tmp_path: Path) -> None:
     stack = await make_stack(tmp_path)
     operations: list[str] = []

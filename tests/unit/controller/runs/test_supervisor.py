@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from controller.platforms.base import PlatformReply
 from controller.platforms.simulated.clock import EPOCH, virtual_now
 from controller.runs.state import PENDING, RunState
 from controller.runs.supervisor import OWNER_TTL_S, checkpoint_root
 from controller.settings import ControllerSettings
+from shared.contracts.errors import Problem
 from shared.contracts.stage import Stage
 from shared.store.base import Owned, RunRecord, Store
 from tests.fakes.gates import Gated
@@ -144,6 +146,27 @@ async def test_a_cancelled_run_resumes_at_its_head_and_comes_to_the_same_weights
     assert (await stack.head(run)).policy.digest == expected
     lines = [line["step"] for line in await stack.store.runs.history(run) if line["kind"] == "step"]
     assert lines == [0, 1, 2]
+    await stack.stop()
+
+
+@in_virtual_time
+async def test_what_functions_fail_with_is_told_without_secrets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, word = "sk-" + "a1B2" * 6, "hunter2"
+    said = f"no answer of https://me:{word}@judge.example/?api_key={word} with {key}"
+    problem = Problem(code="reward_failed", message=said, retryable=False)
+    answers = [plain(503, said), PlatformReply(status=500, headers={}, body=problem.model_dump_json().encode())]
+    stack = await make_stack(tmp_path, wrapped={Stage.REWARD: lambda function: Scripted(function, answers)})
+    controller = await stack.start()
+    run = await stack.submit(controller)
+    record = await stack.until(run, *ENDED)
+    assert "judge.example" in record.info["error"]
+    events = [event.data for event in await stack.store.events.read(run)]
+    for told in (record.info, events, caplog.text):
+        assert "judge.example" in str(told)
+        assert key not in str(told)
+        assert word not in str(told)
     await stack.stop()
 
 
