@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.runs.errors import ContractBroken
 from controller.runs.initial import initial_head
 from shared.contracts.stage import Purpose, Stage
 from tests.fakes.virtual import in_virtual_time
@@ -45,3 +46,12 @@ async def test_another_reference_and_critic_are_read_from_their_folders(tmp_path
     assert (head.critic.model.path, head.critic.version) == ("/models/values", 0)
     calls = world.stages.seen(Stage.LEARNER, Purpose.INIT)
     assert [call.key.operation for call in calls] == ["main", "reference"]
+
+
+@in_virtual_time
+async def test_a_learner_that_makes_no_adapter_is_not_taken_for_one_that_does(tmp_path: Path) -> None:
+    world = await make_world(tmp_path, model__lora_rank=8)
+    with pytest.raises(ContractBroken, match=r"model\.lora_rank"):
+        await initial_head(await world.context())
+    [call] = world.stages.seen(Stage.LEARNER, Purpose.INIT)
+    assert call.inputs.operation.lora.rank == 8

@@ -23,6 +23,7 @@ from shared.contracts.errors import InvalidInput, MissingBlob
 from shared.contracts.learner import OptimConfig
 from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.stage import Purpose, Stage
+from shared.contracts.training_pass import TrainingPass
 from tests.unit.shared.training.stage_world import NUM_SAMPLES, ROWS, StageWorld, by_id, stage_world
 
 
@@ -138,6 +139,23 @@ async def test_how_the_batch_is_cut_changes_nothing(critic: CriticWorld, max_tok
     expected, actual = await critic.read(await critic.values(whole)), await critic.read(await critic.values(cut))
     for id, numbers in expected.items():
         np.testing.assert_allclose(actual[id], numbers, atol=2e-4)
+
+
+async def test_how_passes_are_computed_changes_little_or_nothing(critic: CriticWorld) -> None:
+    version = (await critic.update(await critic.init(), None, critic.constant(0.7))).critic
+    assert version is not None
+    plain, recomputed, rounded = [
+        (await critic.update(version, None, critic.constant(-0.7), compute=compute)).critic
+        for compute in (
+            TrainingPass(),
+            TrainingPass(enable_gradient_checkpointing=True),
+            TrainingPass(dtype="bfloat16"),
+        )
+    ]
+    assert recomputed == plain != rounded
+    expected, actual = [await critic.read(await critic.values(made)) for made in (plain, rounded)]
+    for id, numbers in expected.items():
+        np.testing.assert_allclose(actual[id], numbers, atol=0.1)
 
 
 async def test_a_row_whose_group_was_left_out_is_not_trained_on(critic: CriticWorld) -> None:
