@@ -2,17 +2,16 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from controller.runs.config.keys import known_keys
+from controller.runs.config.reward import RewardConfig
 from controller.runs.prepared import Prepared
 
 VOLATILE = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
 """Keys of a model's config.json that change nothing here: what saved it, and in what precision."""
-_FUNCTION = re.compile(r"(?<=\.py):\w+$")
 
 
 def fingerprint(prepared: Prepared) -> dict[str, str]:
@@ -30,7 +29,7 @@ def fingerprint(prepared: Prepared) -> dict[str, str]:
         "model": _sha256(_canonical({name: value for name, value in model.items() if name not in VOLATILE})),
         "tokenizer": _sha256(_bytes_of(folder / "tokenizer.json") + _canonical(list(prepared.eos_token_ids))),
         "data.train_files": rows.hexdigest(),
-        **{f"reward.{name}": _sha256(file.read_bytes()) for name, file in _files(prepared.config.reward.model_dump())},
+        **{f"reward.{name}": _sha256(file.read_bytes()) for name, file in _files(prepared.config.reward)},
     }
 
 
@@ -48,19 +47,15 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _files(value: Any, name: str = "") -> Iterator[tuple[str, Path]]:
-    """The files that the texts of a config name, a function's as ``file.py:function``, by dotted key."""
-    match value:
-        case dict():
-            for key, part in value.items():
-                yield from _files(part, f"{name}.{key}" if name else key)
-        case list() | tuple():
-            for number, part in enumerate(value):
-                yield from _files(part, f"{name}.{number}")
-        case str():
-            path = Path(_FUNCTION.sub("", value))
-            if path.is_absolute() and path.is_file():
-                yield name, path
+def _files(reward: RewardConfig) -> Iterator[tuple[str, Path]]:
+    """The files of user functions by dotted key, and no other: only these were resolved under the roots."""
+    named = [("custom_reward_function.path", reward.custom_reward_function.path)]
+    for number, part in enumerate(reward.parts or ()):
+        file, _, _ = (part.function or "").rpartition(":")
+        named.append((f"parts.{number}.function", file if file.endswith(".py") else None))
+    for name, path in named:
+        if path is not None and Path(path).is_file():
+            yield name, Path(path)
 
 
 def _bytes_of(path: Path) -> bytes:

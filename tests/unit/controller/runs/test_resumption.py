@@ -254,6 +254,19 @@ def test_the_content_of_a_parts_function_counts_and_not_its_place(tmp_path: Path
     assert [p.field for p in differences(before, saved["b", "other"], tmp_path)] == ["reward.parts"]
 
 
+def test_a_text_that_names_a_file_by_chance_or_by_design_is_not_read(tmp_path: Path) -> None:
+    """Only files of user functions lie under the roots: a digest of any other would tell what is in it."""
+    (tmp_path / "config.json").write_text("{}")
+    outside = tmp_path / "secret"
+    outside.write_text("hunter2")
+    parts = [
+        {"name": "p", "rule": "regex", "parameters": {"pattern": str(outside)}},
+        {"name": "q", "remote": {"url": "http://judge.svc/score", "tensors": {"text": str(outside)}}},
+    ]
+    prepared = prepared_of(config_of(reward__rule=None, reward__parts=parts), tmp_path)
+    assert fingerprint(prepared).keys() == {"model", "tokenizer", "data.train_files"}
+
+
 def test_a_checkpoint_at_the_runs_end_or_behind_it_is_refused(folder: Path, tmp_path: Path) -> None:
     prepared = prepared_of(config_of(actor__optim__lr_scheduler_type="linear"), tmp_path / "made" / "model")
     with pytest.raises(ConfigInvalid, match="is at step 3 and the run ends at step 3: it would do nothing"):
