@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,8 @@ class DatasetLibrary:
 
     def _sweep(self) -> None:
         folder = self.root / INCOMING
-        for left in folder.iterdir() if folder.is_dir() else ():
-            if time.time() - left.stat().st_mtime > STALE_S:
-                shutil.rmtree(left, ignore_errors=True)
+        for left in list(folder.iterdir()) if folder.is_dir() else ():
+            # One that is kept or given up meanwhile is gone.
+            with suppress(FileNotFoundError):
+                if time.time() - left.stat().st_mtime > STALE_S:
+                    shutil.rmtree(left, ignore_errors=True)

@@ -67,6 +67,21 @@ def test_what_a_killed_controller_left_is_swept_and_a_going_upload_is_not(librar
             assert not left.exists()
 
 
+def test_an_upload_that_ends_while_another_one_begins_does_not_hold_it_up(
+    library: DatasetLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = Path.stat
+
+    def ended_before(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path.name == "ending":
+            path.rmdir()
+        return stat(path, follow_symlinks=follow_symlinks)
+
+    (library.root / ".incoming" / "ending").mkdir(parents=True)
+    monkeypatch.setattr(Path, "stat", ended_before)
+    assert kept(library, dataset()) == (dataset(), True)
+
+
 def test_a_deleted_dataset_is_unknown(library: DatasetLibrary) -> None:
     kept(library, dataset())
     library.delete(ID)
