@@ -99,7 +99,7 @@ class RemoteRewards:
                 failed = _Failed(f"no answer within {inputs.timeout_s:g} s", timed_out=True)
             except (httpx.TransportError, OSError) as error:
                 failed = _Failed(f"{type(error).__name__}: {error}")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 failed = _Failed(str(error) if isinstance(error, BadAnswer) else "its answer is not JSON")
             except _Failed as error:
                 failed = error
@@ -110,10 +110,12 @@ class RemoteRewards:
         raise AssertionError("there is at least one attempt")
 
     async def _post(self, client: httpx.AsyncClient, url: str, body: bytes) -> bytes:
-        target = httpx.URL(url)
-        port = target.port or (443 if target.scheme == "https" else 80)
         try:
+            target = httpx.URL(url)
+            port = target.port or (443 if target.scheme == "https" else 80)
             address = await self._allowed.address_of(target.host, port, self._resolve)
+        except (httpx.InvalidURL, UnicodeError) as error:  # the latter: no name that DNS can be asked for
+            raise InvalidInput(f"The remote reward's url {url!r} is none: {error}.") from error
         except HostRefused as error:
             raise InvalidInput(f"The remote reward may not be asked: {error}.", host=target.host) from error
         # The name stays in the Host header and, for TLS, in what the certificate is checked against.

@@ -36,6 +36,7 @@ class Judge:
         self.app.post("/moved")(lambda: RedirectResponse("/score"))
         self.app.post("/long")(lambda: Response(b"1" * 2000))
         self.app.post("/text")(lambda: Response(b"not JSON"))
+        self.app.post("/deep")(lambda: Response(b"[" * 100_000))
         self.app.post("/slow")(self.slow)
 
     async def score(self, request: Request) -> Response:
@@ -86,7 +87,7 @@ async def here(host: str, port: int) -> list[str]:
 async def score(
     judge: Judge, secrets: Path, texts: dict[str, list[str]], *, allowed: str = "127.0.0.1", **options: Any
 ) -> tuple[dict[str, Outcome], dict[str, RewardFailed]]:
-    path = options.pop("path", "/score")
+    path, resolve = options.pop("path", "/score"), options.pop("resolve", here)
     limits = {name: options.pop(name) for name in ("timeout_s", "num_attempts") if name in options}
     reward = RemoteReward(url=judge.url + path, **options)
     inputs = RewardInputs(
@@ -103,7 +104,7 @@ async def score(
         for sample, text in enumerate(row_texts)
     ]
     rewards = RemoteRewards(
-        allowed=AllowedHosts.parse([allowed]), secrets_folder=secrets, resolve=here, first_pause_s=0.001
+        allowed=AllowedHosts.parse([allowed]), secrets_folder=secrets, resolve=resolve, first_pause_s=0.001
     )
     outcomes, failures = await rewards.score(asked, inputs, reward)
     return {str(id_): outcome for id_, outcome in outcomes.items()}, failures
@@ -157,12 +158,13 @@ async def test_a_batch_that_fails_fails_its_rows_alone(judge: Judge, secrets: Pa
         ("/nowhere", "HTTP 404"),
         ("/long", "more than 1000 bytes"),
         ("/text", "not JSON"),
+        ("/deep", "not JSON"),
     ],
 )
 async def test_other_answers_are_failures(
     judge: Judge, secrets: Path, monkeypatch: pytest.MonkeyPatch, path: str, cause: str
 ) -> None:
-    monkeypatch.setattr(remote_reward, "_MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(remote_reward, "_MAX_ANSWER_BYTES", 1000 if path == "/long" else 2**20)
     outcomes, failures = await score(judge, secrets, {"a": ["x", "y"]}, path=path, num_attempts=2)
     assert outcomes == {}
     assert cause in failures["a"].message
@@ -189,6 +191,13 @@ async def test_a_host_that_is_not_allowed_is_never_asked(judge: Judge, secrets: 
         with pytest.raises(InvalidInput, match="RLHFLESS_REWARD_ALLOWED_HOSTS"):
             await score(judge, secrets, TEXTS, allowed=allowed)
     assert judge.requests == []
+
+
+@pytest.mark.parametrize("url", ["http://judge.svc:http", "http://judge..svc", f"http://{'j' * 64}.svc"])
+async def test_a_url_that_is_none_is_refused_and_no_fault_of_a_server(judge: Judge, secrets: Path, url: str) -> None:
+    judge.url = url
+    with pytest.raises(InvalidInput, match="url .* is none"):
+        await score(judge, secrets, TEXTS, resolve=remote_reward.resolve_by_dns)
 
 
 async def test_the_secret_comes_from_its_file(judge: Judge, secrets: Path) -> None:
