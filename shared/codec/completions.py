@@ -3,7 +3,6 @@
 One entry, since safetensors writes several in any order: equal completions are equal bytes.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,15 +13,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from shared.codec.safetensors_header import NOT_OURS, metadata_of
 from shared.contracts.completion import Completion, FinishReason, SampleId
 from shared.contracts.wire import Wire
 
-HEADER_LENGTH_BYTES = 8
-METADATA = "__metadata__"
 FACTS = "completion"
 TENSORS = {"token_ids": "i4", "rollout_logprobs": "f4", "processed_logprobs": "f4", "loss_mask": "b1"}
-NOT_OURS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What reading a header that is somebody else's JSON may raise."""
 
 
 class DamagedCompletion(Exception):
@@ -67,7 +63,7 @@ def encode_completion(completion: Completion) -> bytes:
 def decode_completion(data: bytes) -> Completion:
     """Inverse of ``encode_completion``. Raises ``DamagedCompletion``."""
     with _damaged("completion"):
-        facts = _Facts.model_validate_json(_metadata(data)[FACTS])
+        facts = _Facts.model_validate_json(metadata_of(data)[FACTS])
         token_ids, rollout_logprobs, processed_logprobs, loss_mask = _vectors(data, **TENSORS)
         return Completion(
             id=SampleId(facts.row_uid, facts.sample),
@@ -123,11 +119,3 @@ def _vectors(data: bytes, **dtypes: str) -> list[NDArray[Any]]:
         if vector.dtype != np.dtype(dtype) or vector.shape != (len(vectors[0]),):
             raise ValueError(f"{name} is {vector.dtype} of shape {vector.shape}")
     return vectors
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    """The metadata entries, which the library reads from files only."""
-    length = int.from_bytes(data[:HEADER_LENGTH_BYTES], "little")
-    header = json.loads(data[HEADER_LENGTH_BYTES : HEADER_LENGTH_BYTES + length])
-    metadata: dict[str, str] = header[METADATA]
-    return metadata
