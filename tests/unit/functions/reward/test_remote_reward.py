@@ -196,7 +196,7 @@ async def test_a_host_that_is_not_allowed_is_never_asked(judge: Judge, secrets: 
 @pytest.mark.parametrize("url", ["http://judge.svc:http", "http://judge..svc", f"http://{'j' * 64}.svc"])
 async def test_a_url_that_is_none_is_refused_and_no_fault_of_a_server(judge: Judge, secrets: Path, url: str) -> None:
     judge.url = url
-    with pytest.raises(InvalidInput, match="url .* is none"):
+    with pytest.raises(InvalidInput, match=r"url .* is none"):
         await score(judge, secrets, TEXTS, resolve=remote_reward.resolve_by_dns)
 
 
