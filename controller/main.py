@@ -137,13 +137,16 @@ async def serve_api(
 
 def local_settings(settings: ControllerSettings, redis_at: RedisAddress, token_file: Path) -> LocalSettings:
     """The local platform's part of the settings, with what every function's environment needs."""
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine = settings.machine
     secret = {} if redis_at.password is None else {"REDIS_PASSWORD": redis_at.password}
     return LocalSettings(
         manifests_dir=settings.manifests,
         log_dir=settings.state_dir / "logs",
-        num_cpus=float(os.cpu_count() or 1),
-        memory_bytes=memory_bytes,
+        num_cpus=machine.num_cpus,
+        memory_bytes=machine.memory_bytes,
+        num_gpus=machine.num_gpus,
+        gpu_devices=machine.gpu_devices,
+        python_environments=machine.python_environments,
         base_environment=function_environment(),
         environment={
             "REDIS_URL": redis_at.url,
@@ -154,6 +157,7 @@ def local_settings(settings: ControllerSettings, redis_at: RedisAddress, token_f
             "RLHFLESS_ROOTS": ":".join(map(str, settings.roots)),
             "RLHFLESS_ALLOW_HUB": "1" if settings.allow_hub else "0",
             "RLHFLESS_BIND": "127.0.0.1",
+            **settings.function_variables,
             **secret,
         },
         python=sys.executable,

@@ -18,6 +18,40 @@ class SettingsInvalid(Exception):
     """A variable of the environment is missing or wrong."""
 
 
+FUNCTION_VARIABLES = ("RLHFLESS_REWARD_ALLOWED_HOSTS", "RLHFLESS_SECRETS_DIR", "RLHFLESS_NUM_RANKS")
+"""Settings of functions that this machine's controller passes on to them; a manifest has them on a cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSettings:
+    """The machine that the local platform fits its replicas into."""
+
+    num_cpus: float
+    """``RLHFLESS_CPUS``: processors that replicas may request together; the machine's unless set."""
+    memory_bytes: int
+    """``RLHFLESS_MEMORY_BYTES``: memory that they may request together; the machine's unless set."""
+    num_gpus: int
+    """``RLHFLESS_PRETEND_GPUS``: GPUs that they may request together, as if there were any; for experiments."""
+    gpu_devices: tuple[str, ...]
+    """``RLHFLESS_GPU_DEVICES``: real GPUs, as ``CUDA_VISIBLE_DEVICES`` names them; those found unless set."""
+    python_environments: Mapping[str, str]
+    """``RLHFLESS_ENVIRONMENTS``: interpreters by the name that a manifest's ``rlhfless.dev/environment`` has, as
+    ``vllm=/opt/vllm/bin/python,...``."""
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str], *, devices: Path = Path("/dev")) -> "MachineSettings":
+        """Read the environment, and the machine. Raises ``SettingsInvalid`` naming the variable."""
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        named = env.get("RLHFLESS_GPU_DEVICES")
+        return cls(
+            num_cpus=_number(env, "RLHFLESS_CPUS", float(os.cpu_count() or 1), float, least=0.1),
+            memory_bytes=_number(env, "RLHFLESS_MEMORY_BYTES", memory_bytes, int, least=1),
+            num_gpus=_number(env, "RLHFLESS_PRETEND_GPUS", 0, int, least=0),
+            gpu_devices=_gpus(devices) if named is None else tuple(_listed(named)),
+            python_environments=_pairs(env, "RLHFLESS_ENVIRONMENTS"),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
     """What the controller's process needs to know. Secrets are kept out of ``repr``."""
@@ -51,6 +85,9 @@ class ControllerSettings:
     for 30 of it are kept for the queue and a cold start."""
     num_threads: int
     """``RLHFLESS_THREADS``: compute threads of this machine; its cores unless set."""
+    machine: MachineSettings
+    function_variables: Mapping[str, str]
+    """Those of ``FUNCTION_VARIABLES`` that are set."""
     cpu_hour_usd: float
     """``RLHFLESS_CPU_HOUR_USD``: price of a CPU for an hour; 0.04, about what clouds ask for one on demand."""
     gpu_hour_usd: float
@@ -84,6 +121,8 @@ class ControllerSettings:
             max_dataset_bytes=_number(env, "RLHFLESS_MAX_DATASET_BYTES", GIB, int, least=1),
             call_timeout_s=_number(env, "RLHFLESS_CALL_TIMEOUT_S", 600.0, float, least=40.0),
             num_threads=_number(env, "RLHFLESS_THREADS", os.cpu_count() or 1, int, least=1),
+            machine=MachineSettings.from_environment(env),
+            function_variables={name: env[name] for name in FUNCTION_VARIABLES if env.get(name)},
             cpu_hour_usd=_number(env, "RLHFLESS_CPU_HOUR_USD", 0.04, float, least=0.0),
             gpu_hour_usd=_number(env, "RLHFLESS_GPU_HOUR_USD", 1.95, float, least=0.0),
         )
@@ -115,6 +154,26 @@ def _number(env: Mapping[str, str], name: str, default: NumberT, kind: type[Numb
     if not least <= value < math.inf:
         raise SettingsInvalid(f"{name}={text!r} is out of range: use at least {least}")
     return value
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _pairs(env: Mapping[str, str], name: str) -> dict[str, str]:
+    pairs = {}
+    for entry in _listed(env.get(name, "")):
+        key, equals, value = entry.partition("=")
+        if not key or not value:
+            raise SettingsInvalid(f"{name} has {entry!r}: write NAME=INTERPRETER, separated by commas")
+        pairs[key] = value
+    return pairs
+
+
+def _gpus(devices: Path) -> tuple[str, ...]:
+    """Numbers of the NVIDIA GPUs whose device files are there, in order."""
+    numbers = [path.name.removeprefix("nvidia") for path in devices.glob("nvidia[0-9]*")]
+    return tuple(sorted((number for number in numbers if number.isdecimal()), key=int))
 
 
 def function_environment() -> dict[str, str]:

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.settings import REPOSITORY, ControllerSettings, SettingsInvalid, function_environment
+from controller.settings import (
+    REPOSITORY,
+    ControllerSettings,
+    MachineSettings,
+    SettingsInvalid,
+    function_environment,
+)
 from shared.store.directory_blobs import DirectoryBlobs
 from shared.store.opening import open_blobs
 from shared.store.redis_connection import RedisConnection
@@ -46,6 +52,13 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         RLHFLESS_MAX_DATASET_BYTES="5000",
         RLHFLESS_CALL_TIMEOUT_S="300",
         RLHFLESS_THREADS="3",
+        RLHFLESS_CPUS="1.5",
+        RLHFLESS_MEMORY_BYTES="2000",
+        RLHFLESS_PRETEND_GPUS="4",
+        RLHFLESS_GPU_DEVICES="0, GPU-2",
+        RLHFLESS_ENVIRONMENTS="vllm=/opt/vllm/bin/python",
+        RLHFLESS_REWARD_ALLOWED_HOSTS="judge.example",
+        RLHFLESS_NUM_RANKS="2",
         RLHFLESS_CPU_HOUR_USD="0.5",
         RLHFLESS_GPU_HOUR_USD="2",
     )
@@ -64,6 +77,14 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         max_dataset_bytes=5000,
         call_timeout_s=300.0,
         num_threads=3,
+        machine=MachineSettings(
+            num_cpus=1.5,
+            memory_bytes=2000,
+            num_gpus=4,
+            gpu_devices=("0", "GPU-2"),
+            python_environments={"vllm": "/opt/vllm/bin/python"},
+        ),
+        function_variables={"RLHFLESS_REWARD_ALLOWED_HOSTS": "judge.example", "RLHFLESS_NUM_RANKS": "2"},
         cpu_hour_usd=0.5,
         gpu_hour_usd=2.0,
     )
@@ -122,3 +143,16 @@ def test_an_api_that_other_machines_reach_needs_a_token() -> None:
     with pytest.raises(SettingsInvalid, match="RLHFLESS_API_TOKEN_FILE"):
         settings(RLHFLESS_API_HOST="0.0.0.0")
     assert settings(RLHFLESS_API_HOST="localhost").api_token_file is None
+
+
+def test_the_machines_gpus_are_found_by_their_device_files(tmp_path: Path) -> None:
+    for name in ("nvidia10", "nvidia0", "nvidia2", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    assert MachineSettings.from_environment({}, devices=tmp_path).gpu_devices == ("0", "2", "10")
+    assert MachineSettings.from_environment({"RLHFLESS_GPU_DEVICES": ""}, devices=tmp_path).gpu_devices == ()
+
+
+@pytest.mark.parametrize("value", ["vllm", "=/bin/python", "vllm=", "a=/x,b"])
+def test_an_environment_without_a_name_or_an_interpreter_is_refused(value: str) -> None:
+    with pytest.raises(SettingsInvalid, match="RLHFLESS_ENVIRONMENTS"):
+        settings(RLHFLESS_ENVIRONMENTS=value)
