@@ -1,12 +1,11 @@
 """``critic``: how values are learned. Only PPO (``algorithm.adv_estimator: gae``) has a critic."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from controller.runs.config.actor import ActorOptimConfig
 from controller.runs.config.section import Section
-from shared.contracts.learner import LossAggregation
 
 
 class CriticOptimConfig(ActorOptimConfig):
@@ -32,8 +31,9 @@ class CriticConfig(Section):
     cliprange_value: float | None = Field(gt=0, default=0.5)
     """How far a value may move from the one that the advantages were computed with; null does not clip. Default 0.5,
     as in verl."""
-    loss_agg_mode: LossAggregation = "token-mean"
-    """How the tokens' value losses become one number. Default token-mean, as in verl."""
+    loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"] = "token-mean"
+    """How the tokens' value losses become one number. Default token-mean, as in verl. There is no constant normaliser,
+    which belongs to policy gradients."""
     ppo_epochs: int | None = Field(ge=1, le=1000, default=None)
     """Passes over a step's rollouts. Default null: ``actor.ppo_epochs``."""
     ppo_mini_batch_size: int | None = Field(ge=1, le=2**20, default=None)

@@ -125,6 +125,7 @@ def test_a_rule_is_not_asked_about_a_value_that_is_already_refused() -> None:
         ("actor.optim.betas", [0.9, 1.0]),
         ("actor.optim.lr_scheduler_type", "polynomial"),
         ("actor.loss_agg_mode", "mean"),
+        ("critic.loss_agg_mode", "seq-mean-token-sum-norm"),
         ("algorithm.adv_estimator", "remax"),
         ("algorithm.gamma", 1.1),
         ("algorithm.kl_penalty", "abs"),
