@@ -163,7 +163,7 @@ def _listed(text: str) -> list[str]:
 def _pairs(env: Mapping[str, str], name: str) -> dict[str, str]:
     pairs = {}
     for entry in _listed(env.get(name, "")):
-        key, equals, value = entry.partition("=")
+        key, _, value = entry.partition("=")
         if not key or not value:
             raise SettingsInvalid(f"{name} has {entry!r}: write NAME=INTERPRETER, separated by commas")
         pairs[key] = value
