@@ -1,5 +1,6 @@
 """MLflow: the server that ``MLFLOW_TRACKING_URI`` names, else a database file in the run's folder."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from controller.runs.trackers.points import Point
 from controller.runs.trackers.tracking import Tracked
 
 RUN_TAG = "rlhfless.run"
+MAX_NAME_CHARS = 250
+"""Characters of a metric's name that every MLflow store takes."""
 MAX_PARAM_CHARS = 500
 """Characters of one value that every MLflow store takes."""
 MAX_PARAMS = 100
@@ -39,9 +42,9 @@ class MlflowTracker:
             self.log(tracked.points[-1])
 
     def log(self, point: Point) -> None:
-        """See ``Tracker.log``. MLflow's names have no ``@``."""
+        """See ``Tracker.log``."""
         at_ms = round(point.time * 1000)
-        metrics = [Metric(name.replace("@", "_at_"), value, at_ms, point.step) for name, value in point.metrics.items()]
+        metrics = [Metric(metric_name(name), value, at_ms, point.step) for name, value in point.metrics.items()]
         self._client.log_batch(self._run_id, metrics=metrics)
 
     def close(self) -> None:
@@ -52,6 +55,12 @@ class MlflowTracker:
         params = [Param(name, str(value)[:MAX_PARAM_CHARS]) for name, value in _leaves(config)]
         for start in range(0, len(params), MAX_PARAMS):
             self._client.log_batch(self._run_id, params=params[start : start + MAX_PARAMS])
+
+
+def metric_name(name: str) -> str:
+    """The name as MLflow takes it: a data source in it may be any text, and a path must not lead elsewhere."""
+    plain = re.sub(r"[^\w .:/-]", "_", name.replace("@", "_at_"))
+    return "/".join(part if part.strip(".") else "_" for part in plain[:MAX_NAME_CHARS].split("/"))
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

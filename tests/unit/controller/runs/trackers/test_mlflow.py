@@ -46,3 +46,21 @@ def test_owners_of_a_run_write_one_mlflow_run(folder: Path, monkeypatch: pytest.
     other = MlflowTracker(tracked(folder, run="another-run"))
     other.close()
     assert len(client.search_runs([experiment.experiment_id])) == 2
+
+
+def test_a_data_source_of_any_name_is_tracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    from mlflow.tracking import MlflowClient
+
+    from controller.runs.trackers.mlflow import MlflowTracker
+    from tests.unit.controller.runs.trackers.examples import point, tracked
+
+    tracker = MlflowTracker(tracked(tmp_path))
+    sources = ("math (hard)", "C++", "..", "", "/etc", "a\nb", "x" * 300)
+    tracker.log(point(1, **{f"val-core/{source}/mean@1": 0.5 for source in sources}))
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    [run] = client.search_runs([client.get_experiment_by_name("rlhfless").experiment_id])
+    names = {name for name in run.data.metrics if name.startswith("val-core/")}
+    assert names >= {"val-core/math _hard_/mean_at_1", "val-core/C__/mean_at_1", "val-core/_/mean_at_1"}
+    assert len(names) == 6, "two names of no text are one"
+    tracker.close()
