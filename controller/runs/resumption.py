@@ -192,7 +192,7 @@ async def import_checkpoint(saved: SavedCheckpoint, run: str, prepared: Prepared
         data = await asyncio.to_thread(read_verified, saved.folder / blob_file(head, name), ref)
         kind = ref.id.rpartition("/")[2].rpartition("-")[0]
         refs[name] = await blobs.put(run, head.step, kind, data)
-    history = await asyncio.to_thread((saved.folder / HISTORY_FILE).read_bytes)
+    history = await asyncio.to_thread(_read, saved.folder / HISTORY_FILE)
 
     def here(policy: PolicyRef | None) -> PolicyRef | None:
         """The policy with its model as this run names it."""
@@ -218,24 +218,28 @@ def _newest_of_experiment(project: Path, experiment: str | None) -> Path | None:
     found: list[tuple[float, Path]] = []
     for manifest in project.glob(f"*/global_step_*/{MANIFEST_FILE}"):
         try:
-            saved = read_checkpoint(manifest.parent)
-        except ConfigInvalid:
-            # Of another experiment, perhaps, and unreadable: nobody asked for this one.
+            saved, written_at = read_checkpoint(manifest.parent), manifest.stat().st_mtime
+        except (ConfigInvalid, OSError):
+            # Of another experiment, perhaps, and unreadable or deleted meanwhile: nobody asked for this one.
             continue
-        if saved.run.config["trainer"]["experiment_name"] == experiment:
-            found.append((manifest.stat().st_mtime, manifest.parent))
+        if saved.run.config.get("trainer", {}).get("experiment_name") == experiment:
+            found.append((written_at, manifest.parent))
     return max(found)[1] if found else None
 
 
 def read_verified(path: Path, ref: BlobRef) -> bytes:
     """A blob's file. Raises ``ConfigInvalid`` if it is gone or is not what its reference promises."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise _unusable(f"{path} cannot be read: {error.strerror}", "use another checkpoint") from error
+    data = _read(path)
     if len(data) != ref.num_bytes or hashlib.sha256(data).hexdigest() != ref.sha256:
         raise _unusable(f"{path} is damaged: it does not match its digest", "use another checkpoint")
     return data
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unusable(f"{path} cannot be read: {error.strerror}", "use another checkpoint") from error
 
 
 def _is_free(name: str) -> bool:

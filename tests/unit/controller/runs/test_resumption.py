@@ -292,6 +292,18 @@ def test_a_damaged_blob_is_refused_by_name_and_nothing_begins(tmp_path: Path, fi
     run()
 
 
+@in_virtual_time
+async def test_a_checkpoint_without_its_history_is_refused_and_nothing_begins(tmp_path: Path) -> None:
+    first = await make_world(tmp_path / "first", **SIX)
+    await first.drive()
+    folder = first.checkpoint_root / "global_step_6"
+    (folder / HISTORY_FILE).unlink()
+    second = await make_world(tmp_path / "second", **TEN)
+    with pytest.raises(ConfigInvalid, match=HISTORY_FILE):
+        await go_on(second, folder)
+    assert await second.store.runs.head(RUN) is None
+
+
 @pytest.mark.parametrize(
     ("file", "content", "reason"),
     [
@@ -348,6 +360,9 @@ def test_auto_takes_the_newest_checkpoint_of_the_experiment(tmp_path: Path) -> N
     run("run-3", "mine")
     assert auto("mine") == tmp_path / "all" / "rlhfless" / "run-3" / "global_step_3"
     (tmp_path / "all" / "rlhfless" / "run-3" / "global_step_3" / RUN_FILE).write_text("half")
+    assert auto("mine") == tmp_path / "all" / "rlhfless" / "run-3" / "global_step_2"
+    other = tmp_path / "all" / "rlhfless" / "run-2" / "global_step_3" / RUN_FILE
+    other.write_text(json.dumps({**json.loads(other.read_text()), "config": {}}))
     assert auto("mine") == tmp_path / "all" / "rlhfless" / "run-3" / "global_step_2"
 
 
