@@ -15,7 +15,7 @@ from shared.codec.token_values import encode_token_values
 from shared.contracts.call import StageCall
 from shared.contracts.completion import SampleId
 from shared.contracts.critic import CriticInit, CriticInputs, CriticOutputs, ValuesInputs, ValueUpdateInputs
-from shared.contracts.errors import InvalidInput
+from shared.contracts.errors import InvalidInput, UpdateFailed
 from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Stage
 from shared.modeling.threads import use_threads
@@ -42,7 +42,7 @@ class CriticHandler:
         self._trained = ModelInTraining(new_value_model, name="critic")
 
     async def handle(self, call: StageCall[CriticInputs], context: CallContext) -> Outcome[CriticOutputs]:
-        """Run the call's operation. Raises ``InvalidInput``, ``MissingBlob``, ``UpdateFailed``."""
+        """Run the call's operation. Raises ``InvalidInput``, ``MissingBlob``, ``UpdateFailed``, ``Cancelled``."""
         match call.inputs.operation:
             case CriticInit() as inputs:
                 return await self._publish_initial(call, inputs, context)
@@ -101,7 +101,9 @@ class CriticHandler:
 
         def compute() -> ValueUpdateResult:
             use_threads(call.threads)
-            return update_values(trained.model, trained.optimizer, rows, config, step=call.key.step)
+            return update_values(
+                trained.model, trained.optimizer, rows, config, step=call.key.step, go_on=lambda: _go_on(context)
+            )
 
         with context.watch.measure("compute"):
             result = await context.compute(compute)
@@ -124,6 +126,16 @@ def _critic_of(call: StageCall[CriticInputs]) -> PolicyRef:
     if call.policy is None:
         raise InvalidInput("policy: the critic's own version is needed")
     return call.policy
+
+
+def _go_on(context: CallContext) -> None:
+    """Raises where nobody waits for the update any more, or it would be thrown away by the platform's limit."""
+    context.stop.raise_if_set()
+    if context.remaining_s() <= 0:
+        raise UpdateFailed(
+            "the critic's update takes longer than one call may, and is not cut: lower critic.ppo_epochs or "
+            "data.train_batch_size, give the critic more compute, or raise its timeoutSeconds"
+        )
 
 
 def _first_output(outputs: Tensor, rows: Sequence[SequenceRow]) -> Tensor:

@@ -8,7 +8,7 @@ not depend on arrival, and on CPU a replay gives the same bits.
 Shapes: B rows, T longest completion.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,10 +42,17 @@ class ValueUpdateResult:
 
 
 def update_values(
-    model: PreTrainedModel, optimizer: AdamW, rows: Sequence[ValueRow], config: CriticConfig, *, step: int
+    model: PreTrainedModel,
+    optimizer: AdamW,
+    rows: Sequence[ValueRow],
+    config: CriticConfig,
+    *,
+    step: int,
+    go_on: Callable[[], None] = lambda: None,
 ) -> ValueUpdateResult:
     """Trains the value model in place on one batch, given in any order.
 
+    `go_on` is asked before each micro-batch; what it raises ends the step, with the model somewhere in between.
     Raises InvalidRows before anything has changed, NonFiniteGradient without applying that update.
     """
     rows = sort_rows(rows)
@@ -63,7 +70,7 @@ def update_values(
     updates = plan * config.ppo_epochs
     with trained_logits(model, share_prompts=share_prompts, config=config.compute) as values_of:
         for mini_batch in updates:
-            _apply_update(model, optimizer, values_of, rows, mini_batch, config, sums)
+            _apply_update(model, optimizer, values_of, rows, mini_batch, config, sums, go_on)
     metrics = {**batch_metrics(rows), "critic/lr": lr, **sums.reduce()}
     return ValueUpdateResult(metrics=metrics, num_updates=len(updates))
 
@@ -76,6 +83,7 @@ def _apply_update(
     mini_batch: MiniBatch,
     config: CriticConfig,
     sums: MetricSums,
+    go_on: Callable[[], None],
 ) -> None:
     """One optimizer update on the summed gradient of a mini-batch's micro-batches."""
     parameters = trainable_parameters(model).values()
@@ -84,6 +92,7 @@ def _apply_update(
     optimizer.zero_grad()
     vf_loss = 0.0
     for indices in mini_batch:
+        go_on()
         part = [rows[index] for index in indices]
         values = scatter_trained(values_of(part)[:, 0].float(), part)
         loss_mask, old_values, returns = (

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from shared.modeling.device import compute_device
 from shared.modeling.errors import UnsupportedModel
 from shared.modeling.loading import load_model, new_model
 
@@ -18,8 +19,8 @@ def initial_value_model(path: str) -> PreTrainedModel:
 
 
 def new_value_model(path: str) -> PreTrainedModel:
-    """The architecture alone; load a blob first. Raises the model's own errors."""
-    return _with_value_head(new_model(path))
+    """The architecture alone, where the replica computes; load a blob first. Raises the model's own errors."""
+    return _with_value_head(new_model(path, device=compute_device()))
 
 
 def _with_value_head(model: PreTrainedModel) -> PreTrainedModel:

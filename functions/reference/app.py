@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from shared.codec.token_values import encode_token_values
 from shared.contracts.call import StageCall
@@ -13,6 +14,7 @@ from shared.contracts.completion import SampleId
 from shared.contracts.errors import InvalidInput
 from shared.contracts.reference import ReferenceInputs, ReferenceOutputs
 from shared.contracts.stage import Stage
+from shared.modeling.device import compute_device
 from shared.modeling.loading import new_model
 from shared.modeling.threads import use_threads
 from shared.service.handler import CallContext, Outcome
@@ -35,7 +37,7 @@ class ReferenceHandler:
 
     def __init__(self, settings: FunctionSettings) -> None:
         self._settings = settings
-        self._model = ModelInTraining(new_model, name="reference")
+        self._model = ModelInTraining(_new_model, name="reference")
 
     async def handle(self, call: StageCall[ReferenceInputs], context: CallContext) -> Outcome[ReferenceOutputs]:
         """Score the call's rows. Raises ``InvalidInput``, ``MissingBlob`` and the model's own errors."""
@@ -73,3 +75,8 @@ class ReferenceHandler:
 
     async def close(self) -> None:
         """Nothing is held that the process's end does not free."""
+
+
+def _new_model(path: str) -> PreTrainedModel:
+    """The architecture alone, where the replica computes."""
+    return new_model(path, device=compute_device())
