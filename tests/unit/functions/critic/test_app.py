@@ -1,6 +1,7 @@
 """The critic stage: version 0, values, and the next version."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from shared.contracts.critic import (
     ValueUpdateConfig,
     ValueUpdateInputs,
 )
-from shared.contracts.errors import InvalidInput, MissingBlob
+from shared.contracts.errors import Cancelled, InvalidInput, MissingBlob, UpdateFailed
 from shared.contracts.learner import OptimConfig
 from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.stage import Purpose, Stage
 from shared.contracts.training_pass import TrainingPass
+from shared.service.stop_flag import StopFlag
 from tests.unit.shared.training.stage_world import NUM_SAMPLES, ROWS, StageWorld, by_id, stage_world
 
 
@@ -122,6 +124,29 @@ async def test_a_cold_critic_goes_on_bit_for_bit_where_a_warm_one_would(critic: 
     cold = await critic.update(first.critic, first.state, critic.constant(-0.2), step=1)
     assert cold.critic == warm.critic
     assert cold.state == warm.state
+
+
+async def test_an_update_that_is_too_long_or_not_wanted_ends_typed_and_leaves_nothing_behind(
+    critic: CriticWorld,
+) -> None:
+    version, world = await critic.init(), critic.world
+    expected = await critic.update(version, None, critic.constant(0.7))
+    stop = StopFlag()
+    stop.set("the caller is gone")
+    for context, error in (
+        (replace(world.context, deadline_at=0.0), UpdateFailed),
+        (replace(world.context, stop=stop), Cancelled),
+    ):
+        returns = ValueUpdateInputs(
+            parts=(BatchPart(prompts=critic.prompts, row_uids=ROWS, values=(await critic.values(version),)),),
+            num_samples=NUM_SAMPLES,
+            returns=await world.put("returns", encode_token_values({"returns": critic.constant(0.7)})),
+            state=None,
+            optim=OptimConfig(lr=1e-2, total_steps=10),
+        )
+        with pytest.raises(error):
+            await replace(world, context=context).call(critic.handler, CriticInputs(operation=returns), version)
+        assert await critic.update(version, None, critic.constant(0.7)) == expected
 
 
 @pytest.mark.parametrize("max_token_len", [8, 16, 1000])
