@@ -7,11 +7,12 @@ import torch
 from functions.learner.batch import read_batch
 from functions.learner.credit import needs_old_logprobs
 from functions.learner.credit_config import CreditConfig
-from functions.learner.credit_pass import CreditPass, credit_pass
+from functions.learner.credit_pass import credit_pass
 from functions.learner.initial_policy import publish_initial
 from functions.learner.ranks.size import num_ranks
 from functions.learner.ranks.team import RankTeam
-from functions.learner.update_call import InThisProcess, UpdateCalls, Updater
+from functions.learner.update_call import UpdateCalls
+from functions.learner.updater import InThisProcess, Updater
 from shared.codec.token_values import encode_token_values
 from shared.contracts.call import StageCall
 from shared.contracts.errors import InvalidInput
@@ -19,7 +20,6 @@ from shared.contracts.learner import AdvantagesInputs, InitInputs, LearnerInputs
 from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Stage
 from shared.modeling.loading import new_model
-from shared.modeling.threads import use_threads
 from shared.service.handler import CallContext, Outcome
 from shared.service.model_paths import checked_model
 from shared.service.settings import FunctionSettings, process_environment
@@ -37,7 +37,8 @@ class LearnerHandler:
     def __init__(self, settings: FunctionSettings) -> None:
         self._settings = settings
         self._trained = ModelInTraining(new_model, name="policy")
-        self._updates = UpdateCalls(self._trained, make_updater(settings))
+        self._updater = make_updater(settings)
+        self._updates = UpdateCalls(self._trained, self._updater)
 
     async def handle(self, call: StageCall[LearnerInputs], context: CallContext) -> Outcome[LearnerOutputs]:
         """Run the call's operation. Raises ``InvalidInput``, ``WrongPolicy``, ``MissingBlob``, ``UpdateFailed``."""
@@ -63,23 +64,14 @@ class LearnerHandler:
         with context.watch.measure("load"):
             rows = await read_batch(call.key.batch, inputs, policy, context)
         config = CreditConfig.from_contract(inputs.algorithm, inputs.kl_coef)
-        model = None
+        old_logprobs = None
         if needs_old_logprobs(config):
+            await self._updater.start()
             model = await self._trained.frozen(policy, path, context, threads=call.threads)
-
-        def compute() -> CreditPass:
-            use_threads(call.threads)
-            return credit_pass(
-                model,
-                rows,
-                config,
-                temperature=inputs.temperature,
-                max_token_len=inputs.algorithm.max_token_len,
-                compute=inputs.algorithm.compute,
-            )
-
+            with context.watch.measure("compute"):
+                old_logprobs = await self._updater.logprobs(model, path, rows, call, policy, context)
         with context.watch.measure("compute"):
-            result = await context.compute(compute)
+            result = await context.compute(credit_pass, rows, config, old_logprobs)
         context.stop.raise_if_set()
         with context.watch.measure("store"):
             blob = encode_token_values(result.vectors())
@@ -92,8 +84,8 @@ class LearnerHandler:
         )
 
     async def close(self) -> None:
-        """End what makes the updates."""
-        await self._updates.close()
+        """End the other ranks, if there are any."""
+        await self._updater.close()
 
 
 def make_updater(settings: FunctionSettings) -> Updater:

@@ -8,19 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from functions.learner.credit import Credit, assign_credit
 from functions.learner.credit_config import CreditConfig
-from functions.learner.policy_logprobs import logprobs_of_all
 from functions.learner.rows import TrainRow
 from shared.codec.token_values import TokenValues
 from shared.contracts.completion import SampleId
-from shared.contracts.training_pass import DEFAULT_PASS, TrainingPass
-from shared.training.forward import trained_logits
-from shared.training.prompt_sharing import supports_prompt_sharing
 from shared.training.rows import sort_rows
-from shared.training.scoring import refuse_unknown_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,27 +35,13 @@ class CreditPass:
         return {name: _by_completion(self.rows, tensor) for name, tensor in tensors.items()}
 
 
-def credit_pass(
-    model: PreTrainedModel | None,
-    rows: Sequence[TrainRow],
-    config: CreditConfig,
-    *,
-    temperature: float,
-    max_token_len: int,
-    compute: TrainingPass = DEFAULT_PASS,
-) -> CreditPass:
+def credit_pass(rows: Sequence[TrainRow], config: CreditConfig, old_logprobs: Tensor | None) -> CreditPass:
     """The credit of rows in any order, bit-equal to what an update of them would compute for itself.
 
-    `model` is the policy that sampled, where `needs_old_logprobs`. Raises what `assign_credit` raises, and InvalidRows.
+    `old_logprobs` `[B, T]` of the sorted rows by the policy that sampled, where `needs_old_logprobs`. Raises what
+    `assign_credit` raises, and InvalidRows.
     """
     ordered = sort_rows(rows)
-    old_logprobs = None
-    if model is not None:
-        refuse_unknown_tokens(ordered, model.get_input_embeddings().weight.shape[0])
-        share_prompts = supports_prompt_sharing(model)
-        model.eval()
-        with trained_logits(model, share_prompts=share_prompts, config=compute) as logits_of:
-            old_logprobs = logprobs_of_all(logits_of, ordered, max_token_len, temperature, share_prompts=share_prompts)
     return CreditPass(rows=ordered, credit=assign_credit(ordered, config, old_logprobs), old_logprobs=old_logprobs)
 
 

@@ -19,14 +19,16 @@ from transformers import PreTrainedModel
 
 from functions.learner.config import LearnerConfig
 from functions.learner.credit import needs_old_logprobs
+from functions.learner.policy_logprobs import plan_of_all
 from functions.learner.progress import UpdateProgress
 from functions.learner.ranks.group import ONE_RANK, Ranks
+from functions.learner.ranks.rounds import Rounds
 from functions.learner.ranks.sharing import spread_out
 from functions.learner.rows import TrainRow
 from functions.learner.time_budget import UNLIMITED, Budget
 from functions.learner.train_batch import TrainBatch, prepare_batch, stacked
 from functions.learner.work import Work
-from shared.training.batching import MiniBatch, pack_micro_batches
+from shared.training.batching import MiniBatch
 from shared.training.errors import DamagedState
 from shared.training.forward import trained_logits
 from shared.training.optimizer import configure
@@ -89,10 +91,10 @@ def update_policy(
     _refuse_foreign_progress(at, ordered)
     model.eval()
     with trained_logits(model, share_prompts=share_prompts, config=config.compute) as logits_of:
-        work = Work(model, optimizer, logits_of, ordered, config, budget, ranks, at)
+        work = Work(model, optimizer, logits_of, ordered, config, Rounds(ordered, ranks, budget), at)
         known = stacked([row.old_logprobs for row in ordered])
         if known is None and _credit_needs_logprobs(ordered, config):
-            if not work.score(_scoring_plan(ordered, config, share_prompts=share_prompts)):
+            if not work.score(plan_of_all(ordered, config.max_token_len, share_prompts=share_prompts)):
                 return _cut(work)
             known = at.old_logprobs
         batch = prepare_batch(ordered, config, known)
@@ -126,11 +128,6 @@ def _cut(work: Work) -> UpdateResult:
         progress=work.at,
         num_passes=work.num_passes,
     )
-
-
-def _scoring_plan(rows: Sequence[TrainRow], config: LearnerConfig, *, share_prompts: bool) -> MiniBatch:
-    """Of all rows, also of those that no update reads: rewards may depend on them."""
-    return pack_micro_batches(rows, range(len(rows)), config.max_token_len, share_prompts=share_prompts)
 
 
 def _packing_plan(batch: TrainBatch, config: LearnerConfig, ranks: Ranks, *, share_prompts: bool) -> list[MiniBatch]:

@@ -7,13 +7,10 @@ Whatever a reply names is stored before it. A learner that is killed at any time
 released one nothing at all.
 """
 
-from typing import Protocol
-
 from functions.learner.batch import read_batch
 from functions.learner.call_config import config_of, update_inputs
 from functions.learner.config import LearnerConfig
 from functions.learner.progress import UpdateProgress
-from functions.learner.rows import TrainRow
 from functions.learner.segments import (
     Segment,
     first_segment,
@@ -23,82 +20,14 @@ from functions.learner.segments import (
     write_segment,
 )
 from functions.learner.stored_plan import read_plan, write_plan
-from functions.learner.time_budget import Budget, Pace, TimeBudget
-from functions.learner.update import UpdateResult, update_policy
+from functions.learner.time_budget import Pace, TimeBudget
+from functions.learner.update import UpdateResult
+from functions.learner.updater import Updater
 from shared.contracts.call import StageCall
 from shared.contracts.learner import LearnerInputs, LearnerOutputs
 from shared.contracts.policy import PolicyRef
-from shared.modeling.threads import use_threads
 from shared.service.handler import CallContext, Outcome
 from shared.training.model_in_training import ModelInTraining, Trained
-
-
-class Updater(Protocol):
-    """Where updates are computed."""
-
-    async def start(self) -> None:
-        """Begin to get ready, while the call's inputs are read."""
-        ...
-
-    async def update(
-        self,
-        trained: Trained,
-        path: str,
-        rows: list[TrainRow],
-        call: StageCall[LearnerInputs],
-        budget: Budget,
-        progress: UpdateProgress | None,
-        context: CallContext,
-    ) -> UpdateResult:
-        """Train the model in place; ``path`` is its folder. Raises what ``update_policy`` raises."""
-        ...
-
-    def published(self, digest: str, state_digest: str | None) -> None:
-        """The model, as the latest update left it, is now known by these digests."""
-        ...
-
-    async def close(self) -> None:
-        """Nothing is updated any more."""
-        ...
-
-
-class InThisProcess:
-    """On the compute thread."""
-
-    async def start(self) -> None:
-        """It is ready."""
-
-    async def update(
-        self,
-        trained: Trained,
-        path: str,
-        rows: list[TrainRow],
-        call: StageCall[LearnerInputs],
-        budget: Budget,
-        progress: UpdateProgress | None,
-        context: CallContext,
-    ) -> UpdateResult:
-        """Train the model in place. Raises what ``update_policy`` raises."""
-
-        def compute() -> UpdateResult:
-            use_threads(call.threads)
-            return update_policy(
-                trained.model,
-                trained.optimizer,
-                rows,
-                config_of(call),
-                call.key.step,
-                budget=budget,
-                progress=progress,
-            )
-
-        return await context.compute(compute)
-
-    def published(self, digest: str, state_digest: str | None) -> None:
-        """It holds nothing."""
-
-    async def close(self) -> None:
-        """It holds nothing."""
 
 
 class UpdateCalls:
@@ -149,10 +78,6 @@ class UpdateCalls:
             policy_version=policy.version,
             weights_digest=policy.digest,
         )
-
-    async def close(self) -> None:
-        """No call comes any more."""
-        await self._updater.close()
 
     async def _complete(
         self,

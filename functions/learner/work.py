@@ -16,18 +16,18 @@ from transformers import PreTrainedModel
 
 from functions.learner.config import LearnerConfig
 from functions.learner.objective import micro_batch_loss
+from functions.learner.policy_logprobs import policy_logprobs
 from functions.learner.progress import UpdateProgress
 from functions.learner.ranks.gradient import full_gradient, set_gradient
-from functions.learner.ranks.group import Ranks
 from functions.learner.ranks.reduction import reduced
-from functions.learner.ranks.sharing import Share, num_tokens, share_of
+from functions.learner.ranks.rounds import Rounds
+from functions.learner.ranks.sharing import Share
 from functions.learner.rows import TrainRow
-from functions.learner.time_budget import Budget, PassKind
 from functions.learner.train_batch import MicroBatchTensors, TrainBatch
 from shared.training.aggregation import LossDenominators
 from shared.training.batching import MicroBatch, MiniBatch
 from shared.training.errors import DamagedState
-from shared.training.forward import TrainedLogits, completion_logprobs
+from shared.training.forward import TrainedLogits
 from shared.training.gradient import clip_gradient, complete_gradient
 from shared.training.metric_sums import MetricSums
 from shared.training.optimizer import trainable_parameters
@@ -43,46 +43,37 @@ class Work:
         logits_of: TrainedLogits,
         rows: Sequence[TrainRow],
         config: LearnerConfig,
-        budget: Budget,
-        ranks: Ranks,
+        rounds: Rounds,
         at: UpdateProgress,
     ) -> None:
         self.at = at
-        self.num_passes = 0
         self._model = model
         self._optimizer = optimizer
         self._logits_of = logits_of
         self._rows = rows
         self._config = config
-        self._budget = budget
-        self._ranks = ranks
+        self._rounds = rounds
 
-    @torch.no_grad()
+    @property
+    def num_passes(self) -> int:
+        """Micro-batches that this call computed."""
+        return self._rounds.num_passes
+
     def score(self, micro_batches: Sequence[MicroBatch]) -> bool:
         """Complete the policy's own logprobs `[B, T]`; False where the budget ended before."""
         at = self.at
-        made = torch.zeros(len(self._rows), max(row.num_tokens for row in self._rows))
-        while at.num_scored < len(micro_batches):
-            round_ = micro_batches[at.num_scored : at.num_scored + self._ranks.size]
-            if not self._fits("scoring", round_):
-                break
-            share = share_of(round_, self._ranks.rank)
-            with self._budget.measure("scoring", self._num_tokens(round_)):
-                rows = [self._rows[index] for index in share.indices]
-                part = completion_logprobs(self._logits_of, rows, self._config.temperature).cpu()
-            if share.counts:
-                made[share.indices, : part.shape[1]] = part
-            at.num_scored += len(round_)
-        made = self._ranks.total(made)
+        made, at.num_scored = policy_logprobs(
+            self._logits_of, self._rows, micro_batches, self._config.temperature, self._rounds, start=at.num_scored
+        )
         at.old_logprobs = made if at.old_logprobs is None else at.old_logprobs + made
         return at.num_scored == len(micro_batches)
 
     def train(self, batch: TrainBatch, updates: Sequence[MiniBatch], old_logprobs: Tensor | None) -> bool:
         """Make the step's updates; False where the budget ended before the last of them."""
         at = self.at
-        if at.next_update > len(updates) or (
-            at.next_micro_batch and at.next_micro_batch >= len(updates[at.next_update])
-        ):
+        # Behind the last update nothing is left, as if one of no micro-batches began there.
+        sizes = [len(mini_batch) for mini_batch in updates] + [1]
+        if at.next_update >= len(sizes) or at.next_micro_batch >= sizes[at.next_update]:
             raise DamagedState(
                 f"the step's progress belongs to another batch: it goes on with update {at.next_update}, "
                 f"micro-batch {at.next_micro_batch}; this batch has {len(updates)} updates"
@@ -104,14 +95,10 @@ class Work:
         at = self.at
         loss_mask = batch.loss_mask[[index for indices in mini_batch for index in indices]]
         denominators = LossDenominators.of(loss_mask, self._config.loss.max_completion_tokens)
-        while at.next_micro_batch < len(mini_batch):
-            round_ = mini_batch[at.next_micro_batch : at.next_micro_batch + self._ranks.size]
-            if not self._fits("training", round_):
-                return False
-            with self._budget.measure("training", self._num_tokens(round_)):
-                self._add_gradient(batch, share_of(round_, self._ranks.rank), old_logprobs, denominators)
-            at.next_micro_batch += len(round_)
-        return True
+        for share, end in self._rounds.through(mini_batch, start=at.next_micro_batch, kind="training"):
+            self._add_gradient(batch, share, old_logprobs, denominators)
+            at.next_micro_batch = end
+        return at.next_micro_batch == len(mini_batch)
 
     def _add_gradient(
         self, batch: TrainBatch, share: Share, old_logprobs: Tensor | None, denominators: LossDenominators
@@ -124,7 +111,7 @@ class Work:
         torch.autograd.backward(part.loss)
         sums = MetricSums()
         terms = part.add_to(sums)
-        reduced(self._ranks, sums, terms).add_to(self.at.sums, self.at.terms)
+        reduced(self._rounds.ranks, sums, terms).add_to(self.at.sums, self.at.terms)
 
     def _apply_gradient(self) -> None:
         at, parameters = self.at, trainable_parameters(self._model).values()
@@ -134,16 +121,6 @@ class Work:
         self._optimizer.zero_grad()
         at.sums.add({**at.terms, "actor/grad_norm": grad_norm}, 1)
         at.next_update, at.next_micro_batch, at.terms = at.next_update + 1, 0, {}
-
-    def _fits(self, kind: PassKind, micro_batches: Sequence[MicroBatch]) -> bool:
-        if not self._ranks.agreed(self._budget.fits(kind, self._num_tokens(micro_batches))):
-            return False
-        self.num_passes += len(micro_batches)
-        return True
-
-    def _num_tokens(self, micro_batches: Sequence[MicroBatch]) -> int:
-        """Of the largest: the ranks compute at the same time."""
-        return max(num_tokens(self._rows, indices) for indices in micro_batches)
 
 
 def _without_loss(rows: Sequence[TrainRow], tensors: MicroBatchTensors) -> tuple[list[TrainRow], MicroBatchTensors]:

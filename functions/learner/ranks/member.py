@@ -1,15 +1,30 @@
 """What every rank does with an order, rank 0 included: all do the same at the same time, each with its part."""
 
-from functions.learner.call_config import config_of
-from functions.learner.config import LearnerConfig
-from functions.learner.ranks.order import UpdateOrder
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from functions.learner.call_config import advantages_inputs, config_of
+from functions.learner.policy_logprobs import logprobs_of_all
+from functions.learner.ranks.order import Order
 from functions.learner.ranks.process_group import ProcessRanks
-from functions.learner.ranks.sharded_model import ModelWithOptimizer, collect, distribute, shard
+from functions.learner.ranks.sharded_model import (
+    ModelWithOptimizer,
+    collect,
+    distribute_moments,
+    distribute_weights,
+    shard,
+)
 from functions.learner.time_budget import UNLIMITED, Budget
 from functions.learner.update import UpdateResult, update_policy
+from shared.contracts.learner import UpdateInputs
 from shared.modeling.loading import new_model
 from shared.modeling.threads import use_threads
 from shared.training.lora import attach_adapter
+from shared.training.optimizer import build_optimizer
+from shared.training.optimizer_config import OptimizerConfig
+
+INITIAL = OptimizerConfig(lr=1.0)
+"""Of an optimizer that was not used yet: each update brings its own."""
 
 
 class Member:
@@ -18,18 +33,23 @@ class Member:
     def __init__(self, ranks: ProcessRanks) -> None:
         self._ranks = ranks
         self._path = ""
-        self._adapted = False
+        self._is_adapted = False
         self._parts: ModelWithOptimizer | None = None
 
+    def follow(self, order: Order) -> None:
+        """Do what rank 0 does with it."""
+        if isinstance(order.call.inputs.operation, UpdateInputs):
+            self.update(order)
+        else:
+            self.logprobs(order)
+
     def update(
-        self, order: UpdateOrder, source: ModelWithOptimizer | None = None, budget: Budget = UNLIMITED
+        self, order: Order, source: ModelWithOptimizer | None = None, budget: Budget = UNLIMITED
     ) -> UpdateResult:
         """Make the update. Rank 0 alone has a ``source``, the model in a piece, which is changed; and a ``budget``."""
-        use_threads(max(1, order.call.threads // self._ranks.size))
-        config = config_of(order.call)
-        parts = self._parts_for(order, config)
-        if order.is_loading:
-            distribute(source, parts, order.num_updates, self._ranks)
+        config, parts = config_of(order.call), self._parts_for(order, None if source is None else source.model)
+        if order.loads_state:
+            distribute_moments(source, parts, order.num_updates, self._ranks)
         result = update_policy(
             parts.model,
             parts.optimizer,
@@ -44,15 +64,31 @@ class Member:
             collect(parts, source)
         return result
 
-    def _parts_for(self, order: UpdateOrder, config: LearnerConfig) -> ModelWithOptimizer:
-        """This rank's part of the model, with what it held before where only its numbers may differ."""
-        fits = self._path == order.path and not (order.is_loading and (order.adapter or self._adapted))
+    def logprobs(self, order: Order, source: PreTrainedModel | None = None) -> Tensor:
+        """Of all rows in sorted order, by the policy. [B, T] on the CPU"""
+        inputs = advantages_inputs(order.call)
+        return logprobs_of_all(
+            self._parts_for(order, source).model,
+            order.rows,
+            temperature=inputs.temperature,
+            max_token_len=inputs.algorithm.max_token_len,
+            compute=inputs.algorithm.compute,
+            ranks=self._ranks,
+        )
+
+    def _parts_for(self, order: Order, source: PreTrainedModel | None) -> ModelWithOptimizer:
+        """This rank's part of the order's model, built anew unless only the numbers in it may differ."""
+        use_threads(max(1, order.call.threads // self._ranks.size))
+        fits = self._path == order.path and not (order.loads_weights and (order.adapter or self._is_adapted))
         if self._parts is None or not fits:
             self._parts = None
             model = new_model(order.path, device=self._ranks.device)
             if order.adapter:
                 attach_adapter(model, order.adapter)
                 model.to(self._ranks.device)
-            self._path, self._adapted = order.path, bool(order.adapter)
-            self._parts = shard(model, config, self._ranks)
+            shard(model, self._ranks)
+            self._path, self._is_adapted = order.path, bool(order.adapter)
+            self._parts = ModelWithOptimizer(model, build_optimizer(model, INITIAL))
+        if order.loads_weights:
+            distribute_weights(source, self._parts.model, self._ranks)
         return self._parts

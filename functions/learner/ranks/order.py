@@ -1,4 +1,4 @@
-"""What rank 0 asks of the others: to make an update with it."""
+"""What rank 0 asks of the others: to make an update with it, or a pass for logprobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from functions.learner.rows import TrainRow
 from shared.contracts.call import StageCall
 from shared.contracts.learner import LearnerInputs
 
-UPDATE = "update"
+ORDER = "order"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateOrder:
+class Order:
     """Everything that a rank needs besides weights and moments, which rank 0 sends where the others lack them."""
 
     path: str
@@ -22,27 +22,31 @@ class UpdateOrder:
     adapter: bytes
     """A LoRA adapter of the model's, whose matrices are trained in place of its weights; empty without one."""
     call: StageCall[LearnerInputs]
+    """An update call, or one for advantages, of which the ranks compute the logprobs only."""
     rows: Sequence[TrainRow]
-    progress: UpdateProgress | None
-    is_loading: bool
-    """Whether weights and moments come from rank 0 first."""
-    num_updates: int
-    """How often the optimizer that comes with them was applied."""
+    progress: UpdateProgress | None = None
+    loads_weights: bool
+    """Whether weights come from rank 0 first."""
+    loads_state: bool
+    """Whether the optimizer's moments do."""
+    num_updates: int = 0
+    """How often the optimizer that they come from was applied."""
 
     def to_message(self) -> Message:
         """For the channel."""
         body = {
-            "kind": UPDATE,
+            "kind": ORDER,
             "path": self.path,
             "call": self.call.model_dump(mode="json"),
-            "is_loading": self.is_loading,
+            "loads_weights": self.loads_weights,
+            "loads_state": self.loads_state,
             "num_updates": self.num_updates,
         }
         progress = b"" if self.progress is None else self.progress.to_blob()
-        return Message(body, [encode_rows(self.rows), progress, self.adapter])
+        return Message(body, (encode_rows(self.rows), progress, self.adapter))
 
     @classmethod
-    def from_message(cls, message: Message) -> "UpdateOrder":
+    def from_message(cls, message: Message) -> "Order":
         """Inverse of ``to_message``."""
         rows, progress, adapter = message.blobs
         return cls(
@@ -51,6 +55,7 @@ class UpdateOrder:
             call=StageCall[LearnerInputs].model_validate(message.body["call"]),
             rows=decode_rows(rows),
             progress=UpdateProgress.from_blob(progress) if progress else None,
-            is_loading=message.body["is_loading"],
+            loads_weights=message.body["loads_weights"],
+            loads_state=message.body["loads_state"],
             num_updates=message.body["num_updates"],
         )

@@ -13,8 +13,7 @@ from transformers import PreTrainedModel
 
 from functions.learner.ranks.parts import part_like, whole
 from functions.learner.ranks.process_group import ProcessRanks
-from shared.training.optimizer import MOMENTS, build_optimizer, trainable_parameters
-from shared.training.optimizer_config import OptimizerConfig
+from shared.training.optimizer import MOMENTS, trainable_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +24,8 @@ class ModelWithOptimizer:
     optimizer: AdamW
 
 
-def shard(model: PreTrainedModel, config: OptimizerConfig, ranks: ProcessRanks) -> ModelWithOptimizer:
-    """This rank's part of a model that every rank has built alike, with an optimizer over it.
+def shard(model: PreTrainedModel, ranks: ProcessRanks) -> None:
+    """Leave this rank its part of a model that every rank has built alike.
 
     A layer is whole on a rank only while it computes. Gradients are summed over the ranks, not averaged: each rank's
     loss already has the denominators of the whole mini-batch.
@@ -40,20 +39,21 @@ def shard(model: PreTrainedModel, config: OptimizerConfig, ranks: ProcessRanks) 
             module.set_gradient_divide_factor(1.0)
             # The only reduction that gloo knows; and no factor is left to apply.
             module.set_force_sum_reduction_for_comms(True)
-    return ModelWithOptimizer(model, build_optimizer(model, config))
 
 
 @torch.no_grad()
-def distribute(
+def distribute_weights(source: PreTrainedModel | None, parts: PreTrainedModel, ranks: ProcessRanks) -> None:
+    """Give every rank its part of rank 0's weights; the other ranks have no ``source``."""
+    tensors = None if source is None else _named_tensors(source)
+    for name, target in _named_tensors(parts).items():
+        target.copy_(part_like(_sent(None if tensors is None else tensors[name], target, ranks), target))
+
+
+@torch.no_grad()
+def distribute_moments(
     source: ModelWithOptimizer | None, parts: ModelWithOptimizer, num_updates: int, ranks: ProcessRanks
 ) -> None:
-    """Give every rank its part of rank 0's weights and moments; the other ranks have no ``source``.
-
-    ``num_updates`` is the source's: how often its optimizer was applied.
-    """
-    tensors = None if source is None else _named_tensors(source.model)
-    for name, target in _named_tensors(parts.model).items():
-        _copy_into(target, _sent(None if tensors is None else tensors[name], target, ranks))
+    """Give every rank its part of the moments of rank 0's optimizer, which was applied ``num_updates`` times."""
     parts.optimizer.state.clear()
     if num_updates == 0:
         return
@@ -105,7 +105,3 @@ def _sent(tensor: Tensor | None, like: Tensor, ranks: ProcessRanks) -> Tensor:
     if tensor is None:
         tensor = torch.empty(like.shape, dtype=like.dtype, device=ranks.device)
     return ranks.from_first(tensor.detach().to(ranks.device, like.dtype).contiguous())
-
-
-def _copy_into(target: Tensor, source: Tensor) -> None:
-    target.copy_(part_like(source, target))

@@ -3,13 +3,17 @@
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from functions.learner.errors import RankLost
 from functions.learner.progress import UpdateProgress
 from functions.learner.ranks.crew import POLL_S, Crew, CrewBroken
 from functions.learner.ranks.member import Member
-from functions.learner.ranks.order import UpdateOrder
+from functions.learner.ranks.order import Order
 from functions.learner.ranks.sharded_model import ModelWithOptimizer, num_updates_of
 from functions.learner.rows import TrainRow
 from functions.learner.time_budget import Budget
@@ -18,12 +22,15 @@ from shared.codec.lora_adapter import encode_adapter
 from shared.contracts.call import StageCall
 from shared.contracts.errors import StageError
 from shared.contracts.learner import LearnerInputs
+from shared.contracts.policy import PolicyRef
 from shared.service.beside import beside
 from shared.service.handler import CallContext
 from shared.training.lora import adapter_of
 from shared.training.model_in_training import Trained
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 STUCK_S = 30.0
 """How long an exchange may hang after one of its ranks has died."""
@@ -42,8 +49,10 @@ class RankTeam:
         self._environment = environment
         self._crew: Crew | None = None
         self._member: Member | None = None
-        self._held: tuple[str, str | None] | None = None
-        """Digests of the weights and state that lie on the ranks."""
+        self._held_weights: str | None = None
+        """Digest of the weights that lie on the ranks."""
+        self._held_state: str | None = None
+        """Key of the optimizer state that lies there."""
 
     async def start(self) -> None:
         """Have the other ranks begin to start, unless they are there."""
@@ -67,21 +76,60 @@ class RankTeam:
         context: CallContext,
     ) -> UpdateResult:
         """Train the model in place. Raises what ``update_policy`` raises, and ``RankLost``."""
-        await self.start()
-        crew = self._crew
-        assert crew is not None
         source = ModelWithOptimizer(trained.model, trained.optimizer)
-        order = UpdateOrder(
+        loads_weights = self._held_weights != trained.digest
+        order = Order(
             path=path,
             adapter=b"" if trained.base is None else encode_adapter(adapter_of(trained.model)),
             call=call,
             rows=rows,
             progress=progress,
-            is_loading=self._held != (trained.digest, trained.state_digest),
+            loads_weights=loads_weights,
+            loads_state=loads_weights or self._held_state != _state_key(trained.state_digest),
             num_updates=num_updates_of(source),
         )
-        self._held = None
-        computing = asyncio.ensure_future(context.compute(self._compute, crew, order, source, budget))
+        return await self._together(order, lambda member: member.update(order, source, budget), context)
+
+    async def logprobs(
+        self,
+        model: PreTrainedModel,
+        path: str,
+        rows: list[TrainRow],
+        call: StageCall[LearnerInputs],
+        policy: PolicyRef,
+        context: CallContext,
+    ) -> Tensor:
+        """The policy's own, of all rows in sorted order. [B, T] Raises ``InvalidRows`` and ``RankLost``."""
+        held_weights, held_state = self._held_weights, self._held_state
+        order = Order(
+            path=path,
+            adapter=b"" if policy.adapter is None else encode_adapter(adapter_of(model)),
+            call=call,
+            rows=rows,
+            loads_weights=held_weights != policy.digest,
+            loads_state=False,
+        )
+        logprobs = await self._together(order, lambda member: member.logprobs(order, model), context)
+        self._held_weights, self._held_state = policy.digest, held_state if held_weights == policy.digest else None
+        return logprobs
+
+    async def _together(self, order: Order, work: Callable[[Member], T], context: CallContext) -> T:
+        """What rank 0 makes of an order, while the others follow it."""
+        await self.start()
+        crew = self._crew
+        assert crew is not None
+        self._held_weights = self._held_state = None
+
+        def compute() -> T:
+            ranks = crew.join()
+            if self._member is None:
+                self._member = Member(ranks)
+            crew.order(order.to_message())
+            made = work(self._member)
+            crew.expect_done()
+            return made
+
+        computing = asyncio.ensure_future(context.compute(compute))
         try:
             async with beside(_watch(crew, computing)):
                 return await computing
@@ -102,7 +150,7 @@ class RankTeam:
 
     def published(self, digest: str, state_digest: str | None) -> None:
         """The model, as the latest update left it, is now known by these digests."""
-        self._held = (digest, state_digest)
+        self._held_weights, self._held_state = digest, _state_key(state_digest)
 
     async def close(self) -> None:
         """End the other ranks."""
@@ -110,20 +158,16 @@ class RankTeam:
             await asyncio.to_thread(self._crew.leave, broken=False)
             self._forget()
 
-    def _compute(self, crew: Crew, order: UpdateOrder, source: ModelWithOptimizer, budget: Budget) -> UpdateResult:
-        ranks = crew.join()
-        if self._member is None:
-            self._member = Member(ranks)
-        crew.order(order.to_message())
-        result = self._member.update(order, source, budget)
-        crew.expect_done()
-        return result
-
     def _forget(self) -> None:
-        self._crew = self._member = self._held = None
+        self._crew = self._member = self._held_weights = self._held_state = None
 
 
-async def _watch(crew: Crew, computing: "asyncio.Future[UpdateResult]") -> None:
+def _state_key(state_digest: str | None) -> str:
+    """Names an optimizer state, also that of an optimizer that was not used yet."""
+    return state_digest or "fresh"
+
+
+async def _watch(crew: Crew, computing: "asyncio.Future[Any]") -> None:
     """See to it that the loss of a rank ends the computation."""
     while crew.is_whole() and not computing.done():
         await asyncio.wait({computing}, timeout=POLL_S)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from functions.learner.ranks.channel import Channel, ChannelClosed, Message
 from functions.learner.ranks.member import Member
-from functions.learner.ranks.order import UPDATE, UpdateOrder
+from functions.learner.ranks.order import ORDER, Order
 from functions.learner.ranks.process_group import join
 from shared.observability.logging import log_to_stderr
 
@@ -51,13 +51,13 @@ def main() -> None:
 
 
 def serve(channel: Channel, rank: int, size: int, rendezvous: Path) -> None:
-    """Join the group, then make update after update. Raises ``ChannelClosed`` at the end."""
+    """Join the group, then follow order after order. Raises ``ChannelClosed`` at the end."""
     channel.send(Message({"kind": READY}))
     member = Member(join(rendezvous, rank, size))
     while True:
         message = channel.receive()
-        assert message.body["kind"] == UPDATE
-        member.update(UpdateOrder.from_message(message))
+        assert message.body["kind"] == ORDER
+        member.follow(Order.from_message(message))
         channel.send(Message({"kind": DONE}))
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from functions.learner.credit_pass import credit_pass
+from functions.learner.policy_logprobs import logprobs_of_all
 from functions.learner.rows import TrainRow
 from shared.contracts.completion import SampleId
 from tests.unit.functions.learner.builders import make_config, ragged_rows, with_numbers
@@ -28,9 +29,8 @@ def penalised_rows() -> list[TrainRow]:
 def with_stored_credit(learner: Learner, rows: list[TrainRow]) -> list[TrainRow]:
     """The rows as a call for their advantages leaves them for the update."""
     config = learner.config
-    made = credit_pass(
-        learner.model, rows, config.credit, temperature=config.temperature, max_token_len=config.max_token_len
-    )
+    logprobs = logprobs_of_all(learner.model, rows, temperature=config.temperature, max_token_len=config.max_token_len)
+    made = credit_pass(rows, config.credit, logprobs)
     vectors = made.vectors()
     ids = [SampleId(row.row_uid, row.sample) for row in made.rows]
     return [
