@@ -65,8 +65,11 @@ def test_it_ends_where_the_budget_does() -> None:
 
 def test_what_fails_was_no_pass() -> None:
     rounds = Rounds(ROWS)
-    with pytest.raises(ValueError, match="broken"):
+
+    def fail() -> None:
         for _ in rounds.through(ALONE, start=0, kind="training"):
             raise ValueError("broken")
 
+    with pytest.raises(ValueError, match="broken"):
+        fail()
     assert rounds.num_passes == 0
