@@ -1,9 +1,11 @@
 """Engine, learner and reference are one policy: the same tokens have the same logprobs, at the same temperature.
 
-Through their handlers on one store, with a model whose config asks for dropout and whose padding is its end token.
+Through their handlers on one store, with a model whose config asks for dropout, whose padding is its end token, and
+whose folder has sampling parameters that nobody asked for.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -63,6 +65,8 @@ class World:
 
     def __init__(self, root: Path, executor: ThreadPoolExecutor) -> None:
         tiny_model(attention_dropout=0.5, pad_token_id=EOS, eos_token_id=EOS).save_pretrained(root / "model")
+        hidden = {"do_sample": True, "temperature": 0.3, "top_k": 2, "repetition_penalty": 1.5, "max_new_tokens": 3}
+        (root / "model" / "generation_config.json").write_text(json.dumps(hidden))
         (root / "token").write_text("a-token-of-enough-characters")
         self.settings = FunctionSettings.from_environment(
             {"RLHFLESS_STAGES": "rollout", "RLHFLESS_TOKEN_FILE": str(root / "token"), "RLHFLESS_ROOTS": str(root)}
@@ -206,6 +210,7 @@ async def test_all_say_the_same_of_every_version(world: World, temperature: floa
         said = decode_token_values(blob, ["reference_logprobs"])["reference_logprobs"]
         for id, done in completions.items():
             np.testing.assert_allclose(said[id], done.rollout_logprobs, atol=1e-5, rtol=0)
+            assert np.array_equal(done.processed_logprobs, done.rollout_logprobs)
 
         frozen = await world.reference(first, temperature=temperature, step=step)
         made = await world.update(policy, frozen, temperature=temperature, step=step, state=state)

@@ -149,6 +149,32 @@ async def test_a_cancelled_run_resumes_at_its_head_and_comes_to_the_same_weights
     await stack.stop()
 
 
+@pytest.mark.parametrize("stage", [Stage.ROLLOUT, Stage.REWARD, Stage.LEARNER])
+@in_virtual_time
+async def test_a_stage_whose_every_replica_is_lost_fails_the_run_and_is_named(tmp_path: Path, stage: Stage) -> None:
+    """All but the calls that publish version 0: the run is under way when its replicas begin to die."""
+
+    def lost(function: Any) -> Any:
+        async def answer(path: str, body: bytes, headers: Any, replica: Any) -> PlatformReply:
+            if b'"purpose":"init"' in body:
+                return await function(path, body, headers, replica)
+            return plain(502)
+
+        return answer
+
+    stack = await make_stack(tmp_path, wrapped={stage: lost})
+    controller = await stack.start()
+    run = await stack.submit(controller, trainer__val_before_train=False)
+    record = await stack.until(run, *ENDED)
+    assert record.state == "failed"
+    assert record.info["error"].startswith(f"{stage} gave no result in 8 attempts")
+    assert "succeeded" not in await stack.states(run)
+    assert (await stack.head(run)).step == 0
+    await asyncio.sleep(1)
+    assert await stack.num_replicas() == 0
+    await stack.stop()
+
+
 @in_virtual_time
 async def test_what_functions_fail_with_is_told_without_secrets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -64,6 +64,27 @@ async def test_with_a_critic_both_are_fitted_to_what_the_learner_says_first(tmp_
 
 
 @in_virtual_time
+async def test_all_but_the_critic_are_told_the_sampling_temperature(tmp_path: Path) -> None:
+    kl = {"actor__use_kl_loss": True, "algorithm__use_kl_in_reward": True}
+    asked_of_critics = []
+    for temperature in (0.5, 1.0):
+        world = await make_world(tmp_path / str(temperature), rollout__temperature=temperature, **PPO, **kl)
+        await updated(world)
+        rollouts, references = world.stages.seen(Stage.ROLLOUT), world.stages.seen(Stage.REFERENCE)
+        told = [
+            *(call.inputs.sampling.temperature for call in rollouts),
+            *(call.inputs.temperature for call in references),
+            *(call.inputs.operation.temperature for call in world.stages.seen(Stage.LEARNER)),
+        ]
+        assert len(told) >= 4
+        assert set(told) == {temperature}
+        operations = [call.inputs.operation for call in world.stages.seen(Stage.CRITIC)]
+        refs = {"prompts", "parts", "returns"}
+        asked_of_critics.append([operation.model_dump(exclude=refs) for operation in operations])
+    assert asked_of_critics[0] == asked_of_critics[1]
+
+
+@in_virtual_time
 async def test_with_a_critic_the_kl_controller_moves_and_nothing_that_was_measured_is_lost(tmp_path: Path) -> None:
     world = await make_world(tmp_path, **PPO)
     handle, handle_critic = world.stages.learner.handle, world.stages.critic.handle

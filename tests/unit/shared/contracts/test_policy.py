@@ -1,34 +1,49 @@
-"""What identifies a policy: two that compute something else never have the same digest."""
+"""What identifies a policy, and what is computed with it."""
 
-import hashlib
-from itertools import product
+import pytest
+from pydantic import ValidationError
 
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
+from shared.contracts.prefill import PrefixKvHandle
 
 
-def blob(content: bytes) -> BlobRef:
-    sha256 = hashlib.sha256(content).hexdigest()
-    return BlobRef(id=f"run-1/000000/policy-{sha256[:32]}", num_bytes=len(content), sha256=sha256)
+def blob(letter: str) -> BlobRef:
+    return BlobRef(id=f"run-1/000000/{letter}", num_bytes=1, sha256=letter * 64)
 
 
-def policy(weights: bytes, adapter: bytes | None, version: int = 0) -> PolicyRef:
+def policy(weights: str, adapter: str | None = None, version: int = 0) -> PolicyRef:
     return PolicyRef(
         version=version,
-        model=ModelRef(path="models/tiny"),
+        model=ModelRef(path="/models/tiny"),
         weights=blob(weights),
         adapter=None if adapter is None else blob(adapter),
     )
 
 
-def test_weights_alone_are_known_by_their_blob() -> None:
-    assert policy(b"a", None).digest == blob(b"a").sha256
+def test_other_weights_or_another_adapter_are_another_policy() -> None:
+    digests = [policy(*parts).digest for parts in (("a",), ("b",), ("a", "c"), ("a", "d"), ("b", "c"), ("c", "a"))]
+    assert len(set(digests)) == len(digests)
+    assert all(len(digest) == 64 for digest in digests)
 
 
-def test_every_pair_of_weights_and_adapter_has_a_digest_of_its_own() -> None:
-    contents = [b"a", b"b", b"ab", b""]
-    pairs = list(product(contents, [*contents, None]))
-    assert len({policy(weights, adapter).digest for weights, adapter in pairs}) == len(pairs)
+def test_a_version_is_a_number_and_not_what_is_computed_with() -> None:
+    assert policy("a", version=3).digest == policy("a", version=4).digest
 
 
-def test_the_version_does_not_change_the_digest() -> None:
-    assert policy(b"a", b"b", version=1).digest == policy(b"a", b"b", version=2).digest
+def test_a_prefix_is_stored_for_one_policy_tokenizer_precision_and_layout() -> None:
+    """None of these may be left out, and no version number stands for the weights."""
+    complete = {
+        "weights_digest": policy("a", "c").digest,
+        "tokenizer_fingerprint": "t" * 64,
+        "dtype": "float32",
+        "layout": "llama/2x2x8",
+        "block_hash": "h" * 64,
+        "num_tokens": 16,
+        "blob": blob("e"),
+    }
+    assert PrefixKvHandle(**complete).weights_digest != policy("a").digest
+    for name in complete:
+        with pytest.raises(ValidationError, match=name):
+            PrefixKvHandle(**{other: value for other, value in complete.items() if other != name})
+    with pytest.raises(ValidationError, match="policy_version"):
+        PrefixKvHandle(**complete, policy_version=3)
