@@ -6,6 +6,7 @@ from pathlib import Path
 
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 from controller.runs.config.run_config import RunConfig
+from controller.runs.config.schedule import schedule_problems
 from controller.runs.config.warnings import warnings_of
 from controller.runs.data.context import context_tokens
 from controller.runs.data.dataset import Dataset, Split, load_dataset
@@ -75,6 +76,9 @@ def prepare(
     heldout = load("val", config.data.val_files) if config.data.val_files else None
     if config.data.val_split is not None:
         train, heldout = hold_out(train, config.data.val_split, config.data_seed)
+    total_steps = config.total_steps(len(train.prompts))
+    if problems := schedule_problems(config, total_steps):
+        raise ConfigInvalid(problems)
     return Prepared(
         config=config,
         model=ModelRef(path=config.model.path),
@@ -88,7 +92,7 @@ def prepare(
             seed=config.data_seed,
             shuffle=config.data.shuffle,
         ),
-        total_steps=config.total_steps(len(train.prompts)),
+        total_steps=total_steps,
         notes=(*warnings_of(config), train.note, *(() if heldout is None else (_heldout_note(train, heldout),))),
     )
 

@@ -82,13 +82,6 @@ def run_ends(steps: int | None, epochs: int | None) -> Broken | None:
     return None
 
 
-def warm_up_ends(warmup: int, steps: int | None) -> Broken | None:
-    """The peak learning rate is reached."""
-    if steps is not None and warmup > steps:
-        return Broken(f"the run has only {steps} steps (trainer.total_training_steps)", f"use at most {steps}")
-    return None
-
-
 def decays(min_lr_ratio: float, schedule: str) -> Broken | None:
     """A floor of the learning rate needs a schedule that falls."""
     if min_lr_ratio > 0 and schedule == "constant":
@@ -218,8 +211,6 @@ RULES: tuple[Rule, ...] = (
     Rule(("rollout.multi_turn.max_assistant_turns", "rollout.multi_turn.enable"), several_turns),
     Rule(("rollout.ignore_eos", "rollout.stop", "rollout.multi_turn.enable"), exact_length),
     Rule(("trainer.total_training_steps", "trainer.total_epochs"), run_ends),
-    Rule(("actor.optim.lr_warmup_steps", "trainer.total_training_steps"), warm_up_ends),
-    Rule(("critic.optim.lr_warmup_steps", "trainer.total_training_steps"), warm_up_ends),
     Rule(("actor.optim.min_lr_ratio", "actor.optim.lr_scheduler_type"), decays),
     Rule(("critic.optim.min_lr_ratio", "critic.optim.lr_scheduler_type"), decays),
     Rule(

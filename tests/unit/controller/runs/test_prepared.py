@@ -174,3 +174,21 @@ def test_every_row_is_used_in_each_epoch_and_no_two_samples_have_one_address(
     assert len(set(seeds)) == len(seeds)
     names = [(key.model_dump_json(), uid) for key, uid in batches]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "steps", [{"trainer__total_epochs": 2}, {"trainer__total_training_steps": 3, "trainer__total_epochs": 5}]
+)
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_learning_rate_that_has_no_step_to_fall_in_is_refused(
+    root: Path, steps: dict[str, int], schedule: str
+) -> None:
+    """8 rows by 6 are 3 steps in 2 epochs, whoever counts them."""
+    size = {"data__train_batch_size": 6, "actor__optim__lr_scheduler_type": schedule} | steps
+    prepared(root, actor__optim__lr_warmup_steps=2, **size)
+    with pytest.raises(ConfigInvalid) as caught:
+        prepared(root, actor__optim__lr_warmup_steps=3, **size)
+    (problem,) = caught.value.problems
+    assert problem.field == "actor.optim.lr_warmup_steps"
+    assert f"a {schedule} learning rate falls after its warm-up, and the run has only 3 steps" in problem.reason
+    assert problem.suggestion == "use at most 2, or train longer"
