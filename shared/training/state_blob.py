@@ -12,11 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from shared.codec.safetensors_header import NOT_OURS, metadata_of
 from shared.training.errors import DamagedState
 
 FACTS_KEY = "facts"
-HEADER_LENGTH_BYTES = 8
-"""A safetensors file starts with the length of its JSON header, little-endian."""
 
 
 def encode_state(kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:
@@ -29,10 +28,9 @@ def decode_state(kind: str, blob: bytes) -> tuple[dict[str, Tensor], dict[str, A
     """Inverse of `encode_state`. Raises DamagedState."""
     try:
         tensors = load(blob)
-        end = HEADER_LENGTH_BYTES + int.from_bytes(blob[:HEADER_LENGTH_BYTES], "little")
-        facts = json.loads(json.loads(blob[HEADER_LENGTH_BYTES:end])["__metadata__"][FACTS_KEY])
+        facts = json.loads(metadata_of(blob)[FACTS_KEY])
         found = facts.pop("kind")
-    except (SafetensorError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (SafetensorError, *NOT_OURS) as error:
         raise DamagedState(f"the blob is no learner state: {error}") from error
     if found != kind:
         raise DamagedState(f"the blob is a learner's {found}, not its {kind}")

@@ -38,6 +38,7 @@ def test_one_kind_is_not_read_as_another() -> None:
         save(TENSORS),
         save(TENSORS, metadata={"facts": "{"}),
         save(TENSORS, metadata={"facts": "[]"}),
+        save(TENSORS, metadata={"facts": "[" * 200_000}),
         save(TENSORS, metadata={"other": "{}"}),
     ],
 )
