@@ -22,16 +22,8 @@ class CriticConfig(OptimizerConfig):
     @classmethod
     def from_contract(cls, optim: OptimConfig, update: ValueUpdateConfig) -> "CriticConfig":
         """The config that a call carries."""
-        return cls(
-            lr=optim.lr,
-            lr_schedule=optim.lr_scheduler_type,
-            warmup_steps=optim.lr_warmup_steps,
-            total_steps=optim.total_steps,
-            min_lr_ratio=optim.min_lr_ratio,
-            betas=optim.betas,
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-            max_grad_norm=optim.grad_clip,
+        return cls.of(
+            optim,
             cliprange_value=update.cliprange_value,
             loss_agg_mode=update.loss_agg_mode,
             ppo_epochs=update.ppo_epochs,

@@ -36,16 +36,8 @@ class LearnerConfig(OptimizerConfig):
         cls, optim: OptimConfig, algorithm: AlgorithmConfig, temperature: float, kl_coef: float | None = None
     ) -> "LearnerConfig":
         """The config that a call carries."""
-        return cls(
-            lr=optim.lr,
-            lr_schedule=optim.lr_scheduler_type,
-            warmup_steps=optim.lr_warmup_steps,
-            total_steps=optim.total_steps,
-            min_lr_ratio=optim.min_lr_ratio,
-            betas=optim.betas,
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-            max_grad_norm=optim.grad_clip,
+        return cls.of(
+            optim,
             credit=CreditConfig.from_contract(algorithm, kl_coef),
             loss=LossConfig.from_contract(algorithm),
             ppo_epochs=algorithm.ppo_epochs,

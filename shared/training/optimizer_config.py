@@ -1,8 +1,9 @@
 """AdamW and its learning-rate schedule, as one value."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
 
+from shared.contracts.learner import OptimConfig
 from shared.training.errors import InvalidTrainingConfig
 
 LrSchedule = Literal["constant", "linear", "cosine"]
@@ -35,6 +36,22 @@ class OptimizerConfig:
         require(self.eps > 0, "eps must be positive")
         require(self.weight_decay >= 0, "weight_decay must not be negative")
         require(self.max_grad_norm is None or self.max_grad_norm > 0, "max_grad_norm must be positive or None")
+
+    @classmethod
+    def of(cls, optim: OptimConfig, **others: Any) -> Self:
+        """What a call carries, with the fields that a subclass has besides. Raises InvalidTrainingConfig."""
+        return cls(
+            lr=optim.lr,
+            lr_schedule=optim.lr_scheduler_type,
+            warmup_steps=optim.lr_warmup_steps,
+            total_steps=optim.total_steps,
+            min_lr_ratio=optim.min_lr_ratio,
+            betas=optim.betas,
+            eps=optim.eps,
+            weight_decay=optim.weight_decay,
+            max_grad_norm=optim.grad_clip,
+            **others,
+        )
 
 
 def require(condition: bool, message: str) -> None:
