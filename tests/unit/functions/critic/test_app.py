@@ -29,6 +29,9 @@ from shared.service.stop_flag import StopFlag
 from tests.unit.shared.training.stage_world import NUM_SAMPLES, ROWS, StageWorld, by_id, stage_world
 
 
+OPTIM = OptimConfig(lr=1e-2, total_steps=10, weight_decay=0.0)
+
+
 class CriticWorld:
     """A critic, a batch, and the operations on them."""
 
@@ -44,10 +47,11 @@ class CriticWorld:
         assert outputs.critic is not None
         return outputs.critic
 
-    async def values(self, critic: PolicyRef) -> BlobRef:
-        """Values of the whole batch."""
+    async def values(self, critic: PolicyRef, *, step: int = 0) -> BlobRef:
+        """Values of the whole batch, which is the same at every step."""
+        await self.world.store_batch(step=step)
         inputs = ValuesInputs(prompts=self.prompts, row_uids=ROWS, num_samples=NUM_SAMPLES)
-        outputs = await self._call(inputs, critic)
+        outputs = await self._call(inputs, critic, step=step)
         assert outputs.values is not None
         return outputs.values
 
@@ -62,27 +66,29 @@ class CriticWorld:
         returns: dict[SampleId, np.ndarray],
         *,
         step: int = 0,
+        optim: OptimConfig = OPTIM,
         **update: Any,
     ) -> CriticOutputs:
         """One value update towards the returns."""
         inputs = ValueUpdateInputs(
-            parts=(BatchPart(prompts=self.prompts, row_uids=ROWS, values=(await self.values(critic),)),),
+            parts=(BatchPart(prompts=self.prompts, row_uids=ROWS, values=(await self.values(critic, step=step),)),),
             num_samples=NUM_SAMPLES,
             returns=await self.world.put("returns", encode_token_values({"returns": returns})),
             state=state,
-            optim=OptimConfig(lr=1e-2, total_steps=10, weight_decay=0.0),
+            optim=optim,
             update=ValueUpdateConfig(**{"cliprange_value": None, **update}),
         )
-        return await self._call(inputs, critic)
+        return await self._call(inputs, critic, step=step)
 
     def constant(self, value: float) -> dict[SampleId, np.ndarray]:
         """The same return at every token."""
         return {id: np.full(len(done.token_ids), value, np.float32) for id, done in self.completions.items()}
 
     async def _call(
-        self, operation: Any, policy: PolicyRef | None, *, purpose: Purpose = Purpose.TRAIN
+        self, operation: Any, policy: PolicyRef | None, *, step: int = 0, purpose: Purpose = Purpose.TRAIN
     ) -> CriticOutputs:
-        outcome = await self.world.call(self.handler, CriticInputs(operation=operation), policy, purpose=purpose)
+        inputs = CriticInputs(operation=operation)
+        outcome = await self.world.call(self.handler, inputs, policy, step=step, purpose=purpose)
         outputs: CriticOutputs = outcome.outputs
         return outputs
 
@@ -114,6 +120,19 @@ async def test_updates_move_the_values_to_the_returns(critic: CriticWorld) -> No
     for id, numbers in values.items():
         assert numbers[critic.completions[id].loss_mask] == pytest.approx(0.7, abs=0.1)
         assert (numbers[~critic.completions[id].loss_mask] == 0).all()
+
+
+async def test_the_learning_rate_is_that_of_the_step(critic: CriticWorld) -> None:
+    version, decaying = await critic.init(), OPTIM.model_copy(update={"lr_scheduler_type": "linear"})
+    made = [
+        (await critic.update(version, None, critic.constant(0.7), step=step, optim=decaying)).critic for step in (0, 5)
+    ]
+    far, near = [
+        max(float(np.abs(values).max()) for values in (await critic.read(await critic.values(each))).values())
+        for each in made
+        if each is not None
+    ]
+    assert near == pytest.approx(far / 2, rel=0.2)
 
 
 async def test_a_cold_critic_goes_on_bit_for_bit_where_a_warm_one_would(critic: CriticWorld) -> None:
