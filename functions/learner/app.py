@@ -8,6 +8,7 @@ from functions.learner.batch import read_batch
 from functions.learner.credit import needs_old_logprobs
 from functions.learner.credit_config import CreditConfig
 from functions.learner.credit_pass import credit_pass
+from functions.learner.determinism import use_deterministic_algorithms
 from functions.learner.initial_policy import publish_initial
 from functions.learner.ranks.size import num_ranks
 from functions.learner.ranks.team import RankTeam
@@ -93,10 +94,13 @@ def make_updater(settings: FunctionSettings) -> Updater:
 
     Raises ``SettingsInvalid``.
     """
+    environment = process_environment()
+    if settings.deterministic:
+        use_deterministic_algorithms(environment)
     size = num_ranks(settings)
     if size == 1 and not torch.cuda.is_available():
         return InThisProcess()
-    return RankTeam(size, instance=settings.instance, environment=process_environment())
+    return RankTeam(size, instance=settings.instance, environment=environment, deterministic=settings.deterministic)
 
 
 def _policy_of(call: StageCall[LearnerInputs]) -> PolicyRef:

@@ -48,6 +48,8 @@ class FunctionSettings:
     num_ranks: int | None
     """``RLHFLESS_NUM_RANKS``: processes that make a learner's updates together; ``None``, unless set, for one per GPU
     that is visible."""
+    deterministic: bool
+    """``RLHFLESS_DETERMINISTIC``: whether a learner on GPUs computes the same bits again (``1``), at some cost."""
     instance: str
     """``HOSTNAME``: the pod's name, unique among replicas."""
     revision: str
@@ -74,6 +76,7 @@ class FunctionSettings:
             reward_allowed_hosts=_listed(env.get("RLHFLESS_REWARD_ALLOWED_HOSTS", "")),
             secrets_folder=Path(env.get("RLHFLESS_SECRETS_DIR") or "/var/run/secrets/rlhfless-rewards"),
             num_ranks=_whole_number(env, "RLHFLESS_NUM_RANKS", 1) if env.get("RLHFLESS_NUM_RANKS") else None,
+            deterministic=_switch(env, "RLHFLESS_DETERMINISTIC"),
             instance=env.get("HOSTNAME") or socket.gethostname(),
             revision=env.get("K_REVISION") or "unrevisioned",
             host=env.get("RLHFLESS_BIND") or "0.0.0.0",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +46,7 @@ class _Hand:
 class Crew:
     """Ranks 1 to size − 1. Their processes start here; ``join`` makes them a group together with this one."""
 
-    def __init__(self, size: int, *, instance: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, size: int, *, instance: str, environment: Mapping[str, str], deterministic: bool) -> None:
         self.ranks: ProcessRanks | None = None
         """The group, once joined."""
         self._size = size
@@ -55,7 +55,9 @@ class Crew:
         self._lost: str | None = None
         try:
             for rank in range(1, size):
-                self._hands.append(_start(rank, size, self._folder, instance, environment))
+                arguments = ["--rank", str(rank), "--size", str(size), "--instance", instance]
+                arguments += ["--deterministic"] if deterministic else []
+                self._hands.append(_start(rank, [*arguments, "--rendezvous", str(self._folder)], environment))
         except BaseException:
             self.kill()
             raise
@@ -131,20 +133,19 @@ class Crew:
                 raise CrewBroken(f"rank {hand.rank}: {message.body.get('error', message.body['kind'])}")
 
 
-def _start(rank: int, size: int, folder: Path, instance: str, environment: Mapping[str, str]) -> _Hand:
+def _start(rank: int, arguments: Sequence[str], environment: Mapping[str, str]) -> _Hand:
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "functions.learner.ranks.worker"),
-                *("--rank", str(rank), "--size", str(size), "--channel-fd", str(theirs.fileno())),
-                *("--rendezvous", str(folder), "--parent", str(os.getpid()), "--instance", instance),
+                *(sys.executable, "-m", "functions.learner.ranks.worker", *arguments),
+                *("--channel-fd", str(theirs.fileno()), "--parent", str(os.getpid())),
             ],
             env=rank_environment(environment),
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
         )
-    log.info("started rank %d of %d as process %d", rank, size, process.pid)
+    log.info("started rank %d as process %d", rank, process.pid)
     return _Hand(rank, process, Channel(ours))
 
 

@@ -43,10 +43,13 @@ class RankTeam:
     A rank that is lost, and any other failure, ends all of them; the next update starts new ones.
     """
 
-    def __init__(self, size: int, *, instance: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, size: int, *, instance: str, environment: Mapping[str, str], deterministic: bool = False
+    ) -> None:
         self._size = size
         self._instance = instance
         self._environment = environment
+        self._deterministic = deterministic
         self._crew: Crew | None = None
         self._member: Member | None = None
         self._held_weights: str | None = None
@@ -63,7 +66,12 @@ class RankTeam:
             self._forget()
         if self._crew is None:
             # By the thread of the event loop, which lives as long as the process: ranks end with the one who made them.
-            self._crew = Crew(self._size, instance=self._instance, environment=self._environment)
+            self._crew = Crew(
+                self._size,
+                instance=self._instance,
+                environment=self._environment,
+                deterministic=self._deterministic,
+            )
 
     async def update(
         self,

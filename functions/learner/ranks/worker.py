@@ -13,6 +13,8 @@ import socket
 import sys
 from pathlib import Path
 
+import torch
+
 from functions.learner.ranks.channel import Channel, ChannelClosed, Message
 from functions.learner.ranks.member import Member
 from functions.learner.ranks.order import ORDER, Order
@@ -34,12 +36,14 @@ def main() -> None:
     parser.add_argument("--rendezvous", type=Path, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--instance", required=True)
+    parser.add_argument("--deterministic", action="store_true")
     arguments = parser.parse_args()
     end_with(arguments.parent)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     log_to_stderr(instance=f"{arguments.instance}/rank-{arguments.rank}")
     channel = Channel(socket.socket(fileno=arguments.channel_fd))
+    torch.use_deterministic_algorithms(arguments.deterministic)
     try:
         serve(channel, arguments.rank, arguments.size, arguments.rendezvous)
     except ChannelClosed:

@@ -30,7 +30,7 @@ def test_defaults(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
     assert (settings.model_roots, settings.allow_hub) == ((Path("/models"),), False)
     assert settings.reward_allowed_hosts == ()
     assert settings.secrets_folder == Path("/var/run/secrets/rlhfless-rewards")
-    assert settings.num_ranks is None
+    assert (settings.num_ranks, settings.deterministic) == (None, False)
     assert (settings.instance, settings.revision) == ("machine", "unrevisioned")
     assert (settings.host, settings.port) == ("0.0.0.0", 8080)
 
@@ -49,6 +49,7 @@ def test_every_variable_is_read(environment: dict[str, str]) -> None:
             "RLHFLESS_REWARD_ALLOWED_HOSTS": " judge.svc, 10.0.0.0/8,",
             "RLHFLESS_SECRETS_DIR": "/secrets",
             "RLHFLESS_NUM_RANKS": "4",
+            "RLHFLESS_DETERMINISTIC": "1",
             "RLHFLESS_NUM_NODES": "1",
             "HOSTNAME": "rollout-00001-x",
             "K_REVISION": "rollout-00001",
@@ -62,7 +63,7 @@ def test_every_variable_is_read(environment: dict[str, str]) -> None:
     assert (settings.model_roots, settings.allow_hub) == ((Path("/a"), Path("/b")), True)
     assert settings.reward_allowed_hosts == ("judge.svc", "10.0.0.0/8")
     assert settings.secrets_folder == Path("/secrets")
-    assert settings.num_ranks == 4
+    assert (settings.num_ranks, settings.deterministic) == (4, True)
     assert (settings.instance, settings.revision) == ("rollout-00001-x", "rollout-00001")
     assert (settings.host, settings.port) == ("127.0.0.1", 9000)
 
@@ -74,6 +75,7 @@ def test_every_variable_is_read(environment: dict[str, str]) -> None:
         ("RLHFLESS_TOKEN_FILE", ["", "/nowhere/token", "/"]),
         ("RLHFLESS_BLOB_BUDGET_BYTES", ["many", "-1", "0", "1.5", "1e9", "1_000", "٣", " 1", "9" * 5000]),
         ("RLHFLESS_ROOTS", ["models", "/a:b", "."]),
+        ("RLHFLESS_DETERMINISTIC", ["yes", "2"]),
         ("RLHFLESS_NUM_RANKS", ["0", "-2", "all"]),
         ("RLHFLESS_NUM_NODES", ["2", "0", "two"]),
         ("WORLD_SIZE", ["1", "8"]),
