@@ -37,7 +37,9 @@ FREE_KEYS = frozenset(
     {
         # how fast, not what
         "actor.ppo_max_token_len_per_gpu",
+        "critic.ppo_max_token_len_per_gpu",
         "model.enable_gradient_checkpointing",
+        "reference.log_prob_max_token_len_per_gpu",
         "reward.num_attempts",
         "reward.timeout_s",
         "rollout.max_num_seqs",

@@ -63,7 +63,9 @@ def demo_config(asked: argparse.Namespace) -> dict[str, Any]:
     for key in ("train_files", "val_files"):
         config["data"][key] = str(DEMO.parent / config["data"][key])
     config["model"]["path"] = str(DEMO.parent / config["model"]["path"])
-    config["data"].pop("val_files")
+    del config["data"]["val_files"], config["rollout"]["val_kwargs"]
+    # However few the steps are, the learning rate changes nothing of their time.
+    config["actor"]["optim"]["lr_warmup_steps"] = 0
     config["trainer"]["total_training_steps"] = asked.steps + asked.warmup
     config["platform"] = {"threads": asked.threads}
     config["rollout"]["num_actors"] = asked.actors

@@ -24,6 +24,8 @@ def test_a_model_calls_the_calculator_for_two_steps(tmp_path: Path) -> None:
     config, _ = resolve_document(yaml.safe_load(CONFIG.read_text()), CONFIG.parent)
     config["model"]["path"] = str(tmp_path / "model")
     config["data"] |= {"train_files": str(tmp_path / "data/train.jsonl"), "val_files": None}
+    del config["rollout"]["val_kwargs"]
+    config["actor"]["optim"]["lr_warmup_steps"] = 0
     # No answer is right yet, and groups of equal rewards are to be trained all the same.
     config["algorithm"]["filter_groups"] = False
     config["trainer"] |= {"total_training_steps": 2, "test_freq": 0}

@@ -31,6 +31,7 @@ class ActorOptimConfig(Section):
     """AdamW's decoupled weight decay. Default 0.01, verl's and PyTorch's."""
 
 
+DEFAULT_CLIP = 0.2
 DEFAULT_DUAL_CLIP = 3.0
 
 
@@ -48,8 +49,9 @@ class ActorConfig(Section):
 
     optim: ActorOptimConfig = ActorOptimConfig()
     policy_loss: PolicyLossConfig = PolicyLossConfig()
-    clip_ratio: float = Field(ge=0, le=1, default=0.2)
-    """Clip range of the probability ratio on both sides: [1 − ε, 1 + ε]. Default 0.2, PPO's."""
+    clip_ratio: float = Field(ge=0, le=1, default=DEFAULT_CLIP)
+    """Clip range of the probability ratio on both sides: [1 − ε, 1 + ε]. Given, it replaces both ranges of a preset.
+    Default 0.2, PPO's."""
     clip_ratio_low: float | None = Field(ge=0, le=1, default=None)
     """Lower clip range alone; 1 is no lower bound. Default null: ``clip_ratio``."""
     clip_ratio_high: float | None = Field(ge=0, default=None)

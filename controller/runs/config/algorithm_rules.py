@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from controller.runs.config.actor import DEFAULT_DUAL_CLIP
+from controller.runs.config.actor import DEFAULT_CLIP, DEFAULT_DUAL_CLIP
 from controller.runs.config.rule import Broken, Rule
 
 GROUP_ESTIMATORS = ("grpo", "rloo", "reinforce_plus_plus_baseline")
@@ -69,6 +69,15 @@ def no_dual_clip(clip_ratio_c: float | None, loss_mode: str) -> Broken | None:
     return None
 
 
+def clip_ratio_holds(both: float, low: float | None, high: float | None) -> Broken | None:
+    """A clip range is that of some side, unless it is the default."""
+    if low is None or high is None or both in (DEFAULT_CLIP, low, high):
+        return None
+    return Broken(
+        "it has no effect beside actor.clip_ratio_low and actor.clip_ratio_high", "leave it out, or one of the two"
+    )
+
+
 def _idle(key: str, values: Sequence[object], switch: str, active: Callable[[object], bool], suggestion: str) -> Rule:
     """Refuses a key that has no effect as another one stands, but for values that say nothing: defaults and 0."""
 
@@ -105,6 +114,7 @@ ALGORITHM_RULES: tuple[Rule, ...] = (
         ("algorithm.kl_ctrl.horizon", "algorithm.kl_ctrl.type", "data.train_batch_size", "rollout.n"),
         kl_coefficient_stays_positive,
     ),
+    Rule(("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high"), clip_ratio_holds, is_idle=True),
     Rule(("actor.clip_ratio_c", "actor.policy_loss.loss_mode"), no_dual_clip),
     _idle("algorithm.norm_adv_by_std_in_grpo", (True,), _ESTIMATOR, _one_of("grpo"), "leave it out: only grpo divides"),
     _idle(

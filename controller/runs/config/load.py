@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from controller.runs.config.keys import Key, known_keys, nested
 from controller.runs.config.layers import Given, canonical, flatten, over
 from controller.runs.config.overrides import parse_overrides
-from controller.runs.config.presets import PRESETS
+from controller.runs.config.presets import PRESETS, STANDS_FOR
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem, shown
 from controller.runs.config.rules import RULES
 from controller.runs.config.run_config import RunConfig
@@ -33,6 +33,7 @@ def load_config(document: Mapping[str, Any], overrides: Sequence[str] = ()) -> R
         values_of_layer, layer_problems = canonical(pair for pair in layer if pair[0] != PRESET)
         given = over(given, values_of_layer)
         problems += layer_problems
+    given = _without_replaced(given)
 
     values: dict[str, Any] = {}
     for name, key in known_keys().items():
@@ -47,8 +48,10 @@ def load_config(document: Mapping[str, Any], overrides: Sequence[str] = ()) -> R
         else:
             values[name] = value
 
+    idle: set[str] = set()
     for rule in RULES:
-        if all(name in values for name in rule.keys):
+        # Of a key that is to be left out nothing more is of interest.
+        if rule.keys[0] not in idle and all(name in values for name in rule.keys):
             broken = rule.check(*(values[name] for name in rule.keys))
             if broken is not None:
                 blamed = given.get(rule.keys[0], Given(rule.keys[0], None))
@@ -56,6 +59,8 @@ def load_config(document: Mapping[str, Any], overrides: Sequence[str] = ()) -> R
                     # The user has switched off what the preset tunes there.
                     values[rule.keys[0]] = known_keys()[rule.keys[0]].default
                     continue
+                if rule.is_idle:
+                    idle.add(rule.keys[0])
                 hint = f"; it comes from preset {blamed.preset}" if blamed.preset else ""
                 problems.append(
                     ConfigProblem(field=blamed.spelled, reason=broken.reason, suggestion=broken.suggestion + hint)
@@ -74,6 +79,14 @@ def _preset(named: Sequence[object]) -> tuple[str | None, list[ConfigProblem]]:
         field=PRESET, reason=f"{shown(name)} is not a preset", suggestion=f"use one of {', '.join(PRESETS)}"
     )
     return None, [problem]
+
+
+def _without_replaced(given: Mapping[str, Given]) -> dict[str, Given]:
+    """What is given, without a preset's keys that one of the user's stands for."""
+    replaced = {
+        key for general, keys in STANDS_FOR.items() if general in given and not given[general].preset for key in keys
+    }
+    return {key: value for key, value in given.items() if not (key in replaced and value.preset)}
 
 
 def resolved(config: RunConfig) -> dict[str, Any]:

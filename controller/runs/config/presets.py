@@ -1,5 +1,7 @@
 """Named sets of keys: an algorithm as its paper has it. They lie under the user's own keys, which win.
 
+A user's key that stands for several, such as the clip range of both sides, wins over each of them.
+
 What a preset does not name keeps its default. All correct for the engine's numerics (``rollout_is: token``), which
 costs nothing in a step of one update.
 """
@@ -9,6 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 _CORRECTED: Mapping[str, Any] = {"algorithm.rollout_correction.rollout_is": "token"}
+
+STANDS_FOR: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"actor.clip_ratio": ("actor.clip_ratio_low", "actor.clip_ratio_high")}
+)
+"""Keys that say at once what others say one by one."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {

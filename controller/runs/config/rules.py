@@ -4,6 +4,7 @@ A rule's first key is the one that is blamed. A rule is asked only when all its 
 """
 
 from controller.runs.config.algorithm_rules import ALGORITHM_RULES
+from controller.runs.config.heldout_rules import HELDOUT_RULES
 from controller.runs.config.model_rules import MODEL_RULES
 from controller.runs.config.reward import RewardPartConfig
 from controller.runs.config.rule import Broken, Rule
@@ -30,15 +31,22 @@ def whole_mini_batches(mini: int | None, batch: int) -> Broken | None:
     )
 
 
-def sequence_fits(budget: int, prompt: int, completion: int) -> Broken | None:
+def sequence_fits(budget: int | None, prompt: int, completion: int) -> Broken | None:
     """A micro-batch holds at least one whole sequence."""
-    if budget < prompt + completion:
+    if budget is not None and budget < prompt + completion:
         return Broken(
             f"one sequence may have {prompt + completion} tokens"
             f" (data.max_prompt_length {prompt} + data.max_response_length {completion})",
             f"use at least {prompt + completion}",
         )
     return None
+
+
+def order_is_drawn(seed: int | None, shuffle: bool, val_split: float | None, run_seed: int) -> Broken | None:
+    """A seed of the data decides something. That of the run says nothing new, be it said twice."""
+    if seed is None or shuffle or val_split is not None or seed == run_seed:
+        return None
+    return Broken("it has no effect while data.shuffle is false", "set data.shuffle to true, or leave it out")
 
 
 def completion_may_end(min_tokens: int, completion: int) -> Broken | None:
@@ -199,13 +207,19 @@ def evaluation_samples(n: int, temperature: float) -> Broken | None:
 RULES: tuple[Rule, ...] = (
     *ALGORITHM_RULES,
     *MODEL_RULES,
+    *HELDOUT_RULES,
     Rule(("rollout.temperature",), training_samples),
     Rule(("actor.ppo_mini_batch_size", "data.train_batch_size"), whole_mini_batches),
     Rule(("critic.ppo_mini_batch_size", "data.train_batch_size"), whole_mini_batches),
-    Rule(
-        ("actor.ppo_max_token_len_per_gpu", "data.max_prompt_length", "data.max_response_length"),
-        sequence_fits,
+    *(
+        Rule((budget, "data.max_prompt_length", "data.max_response_length"), sequence_fits)
+        for budget in (
+            "actor.ppo_max_token_len_per_gpu",
+            "critic.ppo_max_token_len_per_gpu",
+            "reference.log_prob_max_token_len_per_gpu",
+        )
     ),
+    Rule(("data.seed", "data.shuffle", "data.val_split", "trainer.seed"), order_is_drawn, is_idle=True),
     Rule(("rollout.min_tokens", "data.max_response_length"), completion_may_end),
     Rule(("rollout.multi_turn.tool", "rollout.multi_turn.enable"), turns_have_a_tool),
     Rule(("rollout.multi_turn.max_assistant_turns", "rollout.multi_turn.enable"), several_turns),

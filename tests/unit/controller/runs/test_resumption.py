@@ -210,10 +210,17 @@ def test_what_changes_a_steps_meaning_is_refused(
         {"rollout__val_kwargs__n": 4, "rollout__val_kwargs__temperature": 1.0, "data__val_files": "other.jsonl"},
         {"data__train_files": "/elsewhere/train.jsonl", "model__path": "/elsewhere/tiny"},
         {"reward__timeout_s": 3.0},
+        {"actor__ppo_max_token_len_per_gpu": 1000},
     ],
 )
 def test_what_changes_none_is_free(folder: Path, tmp_path: Path, overrides: dict[str, Any]) -> None:
     assert problems_with(folder, tmp_path, **overrides) == {}
+
+
+def test_the_tokens_of_a_forward_pass_are_free_in_every_stage(folder: Path, tmp_path: Path) -> None:
+    asked = {"algorithm__adv_estimator": "gae", "actor__use_kl_loss": True}
+    budgets = {"critic__ppo_max_token_len_per_gpu": 1000, "reference__log_prob_max_token_len_per_gpu": 1000}
+    assert problems_with(folder, tmp_path, **asked, **budgets).keys() == problems_with(folder, tmp_path, **asked).keys()
 
 
 def test_another_model_or_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -40,6 +40,11 @@ OVERLONG = {"algorithm.overlong_buffer.enable": True}
             "actor.clip_ratio_c",
             "cispo has no dual clip",
         ),
+        (
+            {"actor.clip_ratio": 0.05, "actor.clip_ratio_low": 0.1, "actor.clip_ratio_high": 0.3},
+            "actor.clip_ratio",
+            "no effect beside actor.clip_ratio_low and actor.clip_ratio_high",
+        ),
         (GAE | {"scale_rewards": "none"}, "scale_rewards", "while algorithm.adv_estimator is gae"),
         ({"algorithm.gamma": 0.9}, "algorithm.gamma", "while algorithm.adv_estimator is grpo"),
         (
@@ -88,6 +93,10 @@ def test_a_broken_rule_names_its_key_as_given(document: dict[str, Any], field: s
         {"actor.use_kl_loss": True, "actor.kl_loss_coef": 0.1, "actor.kl_loss_type": "k1"},
         {"actor.policy_loss.loss_mode": "cispo", "actor.clip_ratio_c": None},
         {"actor.policy_loss.loss_mode": "cispo"},
+        {"actor.clip_ratio": 0.05},
+        {"actor.clip_ratio": 0.05, "actor.clip_ratio_low": 0.1},
+        {"actor.clip_ratio": 0.05, "actor.clip_ratio_high": 0.1},
+        {"actor.clip_ratio": 0.2, "actor.clip_ratio_low": 0.1, "actor.clip_ratio_high": 0.3},
         {"algorithm.filter_groups": {"enable": True, "max_num_gen_batches": 3}},
         {"algorithm.rollout_correction": {"rollout_is": "token", "rollout_is_threshold": 5}},
         # What verl's scripts spell out although it is off.

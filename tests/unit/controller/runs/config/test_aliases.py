@@ -92,6 +92,7 @@ def only_problem(document: dict[str, Any]) -> ConfigProblem:
 def test_an_alias_sets_its_key(alias: str, value: object, key: str, canonical: object) -> None:
     document = {name: given for name, given in MINIMAL.items() if name not in (key, "trainer.total_epochs")}
     end = {} if key.startswith("trainer.total") and value != -1 else {"trainer.total_epochs": 1}
+    end |= {"data.val_files": "v.jsonl"} if "val_kwargs" in key else {}
     node: Any = resolved(load_config(document | end | {alias: value}))
     for part in key.split("."):
         node = node[part]

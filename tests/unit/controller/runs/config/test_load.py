@@ -220,6 +220,8 @@ OTHER: dict[str, Any] = {
     "critic.optim.betas": [0.8, 0.9],
     "critic.optim.min_lr_ratio": 0.5,
     "critic.loss_agg_mode": "seq-mean-token-mean",
+    "critic.ppo_max_token_len_per_gpu": 2048,
+    "reference.log_prob_max_token_len_per_gpu": 2048,
     "rollout.top_p": 0.5,
     "rollout.val_kwargs.top_p": 0.5,
     "rollout.stop": ["###", "Q:"],
@@ -244,7 +246,7 @@ OTHER: dict[str, Any] = {
 """A value of each key that is not its default, where one more is none."""
 TOGETHER: dict[str, dict[str, Any]] = {
     "actor.optim.min_lr_ratio": {"actor.optim.lr_scheduler_type": "linear"},
-    "rollout.val_kwargs.n": {"rollout.val_kwargs.temperature": 1.0},
+    "rollout.val_kwargs.n": {"rollout.val_kwargs.temperature": 1.0, "data.val_files": "held-out"},
     "rollout.multi_turn.enable": {"rollout.multi_turn.tool": "calculator"},
     "rollout.multi_turn.tool": {"rollout.multi_turn.enable": True},
     "rollout.multi_turn.max_assistant_turns": {
@@ -300,6 +302,8 @@ def together(name: str) -> dict[str, Any]:
         return {"algorithm.adv_estimator": "gae", **TOGETHER.get(name, {})}
     if name.startswith("reference."):
         return {"actor.use_kl_loss": True}
+    if name.startswith(("rollout.val_kwargs.", "trainer.val_")) or name == "data.val_batch_size":
+        return {"data.val_files": "held-out", **TOGETHER.get(name, {})}
     if name in ("model.lora_alpha", "model.target_modules"):
         return {"model.lora_rank": 8}
     return TOGETHER.get(name, {})

@@ -67,6 +67,18 @@ def test_a_users_key_wins_under_any_name() -> None:
     assert load_config(MINIMAL | {"preset": "ppo"}, ["algorithm.lam=0.5"]).algorithm.lam == 0.5
 
 
+@pytest.mark.parametrize("name", ["dapo", "gspo", "cispo"])
+def test_a_users_clip_range_of_both_sides_wins_over_a_presets_of_either(name: str) -> None:
+    preset = MINIMAL | {"preset": name}
+    assert load_config(preset | {"actor.clip_ratio": 0.05}).actor.clip_range == (0.05, 0.05)
+    assert load_config(preset, ["epsilon=0.05"]).actor.clip_range == (0.05, 0.05)
+    assert load_config(preset | {"actor.clip_ratio": 0.2}).actor.clip_range == (0.2, 0.2), "the default, if asked for"
+    one_side = preset | {"actor.clip_ratio": 0.05, "actor.clip_ratio_high": 0.1}
+    assert load_config(one_side).actor.clip_range == (0.05, 0.1)
+    both = {"actor.clip_ratio_low": 0.1, "actor.clip_ratio_high": 0.3, "actor.clip_ratio": 0.05}
+    assert only_problem({"preset": name} | both).field == "actor.clip_ratio"
+
+
 def test_an_override_names_the_preset_or_another_one() -> None:
     assert load_config(MINIMAL, ["preset=rloo"]) == load_config(MINIMAL | {"preset": "rloo"})
     assert load_config(MINIMAL | {"preset": "ppo"}, ["preset=gspo"]) == load_config(MINIMAL | {"preset": "gspo"})

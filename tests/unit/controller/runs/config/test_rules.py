@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.runs.config.keys import known_keys
-from controller.runs.config.load import load_config
+from controller.runs.config.load import load_config, resolved
 from controller.runs.config.problems import ConfigInvalid
 from controller.runs.config.rules import RULES, whole_mini_batches
 
@@ -39,6 +39,22 @@ def test_rules_are_about_keys() -> None:
             "do not divide",
         ),
         ({"actor.ppo_max_token_len_per_gpu": 1023}, "actor.ppo_max_token_len_per_gpu", "1024 tokens"),
+        (
+            {"algorithm.adv_estimator": "gae", "critic.ppo_max_token_len_per_gpu": 1023},
+            "critic.ppo_max_token_len_per_gpu",
+            "1024 tokens",
+        ),
+        (
+            {"actor.use_kl_loss": True, "reference.log_prob_max_token_len_per_gpu": 1023},
+            "reference.log_prob_max_token_len_per_gpu",
+            "1024 tokens",
+        ),
+        ({"data.shuffle": False, "data.seed": 1}, "data.seed", "no effect while data.shuffle is false"),
+        ({"data.val_batch_size": 4}, "data.val_batch_size", "no held-out rows"),
+        ({"trainer.val_success_reward": 0.5}, "trainer.val_success_reward", "no held-out rows"),
+        ({"trainer.val_before_train": False}, "trainer.val_before_train", "no held-out rows"),
+        ({"rollout.val_kwargs.temperature": 0.5}, "rollout.val_kwargs.temperature", "no held-out rows"),
+        ({"rollout.val_kwargs.n": 4}, "rollout.val_kwargs.n", "no held-out rows"),
         ({"rollout.min_tokens": 513}, "rollout.min_tokens", "at most 512"),
         ({"rollout.multi_turn.enable": True}, "rollout.multi_turn.tool", "nothing answers"),
         ({"rollout.multi_turn.tool": "calculator"}, "rollout.multi_turn.tool", "no effect"),
@@ -55,7 +71,11 @@ def test_rules_are_about_keys() -> None:
         ({"reward.custom_reward_function.path": "f.py"}, "reward.rule", "several rewards"),
         ({"trainer.test_freq": 5}, "trainer.test_freq", "no held-out rows"),
         ({"data.val_split": 5, "data.val_files": "v.jsonl"}, "data.val_split", "data.val_files has"),
-        ({"rollout.val_kwargs.n": 4}, "rollout.val_kwargs.n", "all 4 completions are the same"),
+        (
+            {"rollout.val_kwargs.n": 4, "data.val_split": 5},
+            "rollout.val_kwargs.n",
+            "all 4 completions are the same",
+        ),
         ({"trainer.keep_best": 2}, "trainer.keep_best", "there are none"),
         (
             {"trainer.keep_best": 2, "data.val_files": "v", "trainer.save_freq": 4, "trainer.test_freq": 3},
@@ -89,13 +109,20 @@ def test_a_broken_rule_names_its_key_as_given(document: dict[str, Any], field: s
         {"rollout.n": 2},
         {"data.train_batch_size": 8, "actor.ppo_mini_batch_size": 4},
         {"actor.ppo_max_token_len_per_gpu": 1024},
+        {"algorithm.adv_estimator": "gae", "critic.ppo_max_token_len_per_gpu": 1024},
+        {"actor.use_kl_loss": True, "reference.log_prob_max_token_len_per_gpu": 1024},
+        {"data.shuffle": False, "data.seed": 42},
+        {"data.shuffle": False, "data.seed": 1, "data.val_split": 5},
+        {"trainer.val_before_train": True, "trainer.val_success_reward": 1.0, "rollout.val_kwargs.temperature": 0},
+        {"trainer.val_before_train": False, "data.val_files": "v.jsonl"},
+        {"data.val_batch_size": 4, "data.val_split": 0.5},
         {"rollout.min_tokens": 512},
         {"actor.optim.min_lr_ratio": 0.1, "actor.optim.lr_scheduler_type": "linear"},
         {"trainer.test_freq": 5, "data.val_files": "v.jsonl"},
         {"trainer.test_freq": 5, "data.val_split": 0.1},
         {"trainer.keep_best": 2, "data.val_split": 10},
         {"trainer.test_freq": -1},
-        {"rollout.val_kwargs.n": 4, "rollout.val_kwargs.temperature": 1.0},
+        {"rollout.val_kwargs.n": 4, "rollout.val_kwargs.temperature": 1.0, "data.val_files": "v.jsonl"},
         {"trainer.keep_best": 2, "data.val_files": "v", "trainer.save_freq": 4, "trainer.test_freq": 2},
         {"trainer.keep_best": 2, "data.val_files": "v"},
         {"trainer.keep_best": 2, "trainer.best_metric": "critic/score/mean", "trainer.best_mode": "min"},
@@ -104,7 +131,8 @@ def test_a_broken_rule_names_its_key_as_given(document: dict[str, Any], field: s
     ],
 )
 def test_the_edge_of_a_rule_is_accepted(document: dict[str, Any]) -> None:
-    load_config(MINIMAL | document)
+    config = load_config(MINIMAL | document)
+    assert resolved(load_config(resolved(config))) == resolved(config)
 
 
 @pytest.mark.parametrize(("mini", "batch", "best"), [(3, 8, 2), (16, 8, 8), (5, 7, 1)])

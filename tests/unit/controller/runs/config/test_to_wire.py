@@ -125,6 +125,7 @@ def test_sampling_of_training_and_evaluation() -> None:
             "val_kwargs": {"n": 4, "temperature": 0.6, "top_p": 0.8, "top_k": 20},
         },
         max_completion_length=64,
+        data={"val_files": "v.jsonl"},
     )
     common = {"min_tokens": 2, "max_tokens": 64, "eos_token_ids": (5, 6), "stop": ("###", "Q:")}
     assert train_sampling(config, [5, 6]) == Sampling(temperature=0.9, top_p=0.95, top_k=40, **common)

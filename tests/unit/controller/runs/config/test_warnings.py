@@ -13,7 +13,10 @@ MINIMAL = {
 }
 
 
-@pytest.mark.parametrize("given", [{}, {"top_k": 0}, {"rollout.val_kwargs.top_p": 0.5, "rollout.val_kwargs.top_k": 3}])
+EVALUATION = {"data.val_files": "v.jsonl", "rollout.val_kwargs.top_p": 0.5, "rollout.val_kwargs.top_k": 3}
+
+
+@pytest.mark.parametrize("given", [{}, {"top_k": 0}, EVALUATION])
 def test_most_configs_get_no_warning(given: dict[str, object]) -> None:
     assert warnings_of(load_config(MINIMAL | given)) == ()
 
