@@ -17,10 +17,6 @@ class MissingValues(InvalidInput):
     """A critic's values, or a reference's logprobs, that the algorithm needs and the call does not name."""
 
 
-class UpdateTooLong(UpdateFailed):
-    """No call has the time for a single micro-batch, as measured on those before; the policy is unchanged."""
-
-
 class RankLost(UpdateFailed):
     """One of the learner's processes ended in the middle of an update; the policy is unchanged."""
 

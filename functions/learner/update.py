@@ -20,22 +20,22 @@ from transformers import PreTrainedModel
 from functions.learner.config import LearnerConfig
 from functions.learner.credit import needs_old_logprobs
 from functions.learner.policy_logprobs import plan_of_all
-from functions.learner.progress import UpdateProgress
 from functions.learner.ranks.group import ONE_RANK, Ranks
 from functions.learner.ranks.rounds import Rounds
 from functions.learner.ranks.sharing import spread_out
 from functions.learner.rows import TrainRow
-from functions.learner.time_budget import UNLIMITED, Budget
 from functions.learner.train_batch import TrainBatch, prepare_batch, stacked
 from functions.learner.work import Work
 from shared.training.batching import MiniBatch
 from shared.training.errors import DamagedState
 from shared.training.forward import trained_logits
 from shared.training.optimizer import configure
+from shared.training.progress import UpdateProgress
 from shared.training.prompt_sharing import supports_prompt_sharing
 from shared.training.rows import sort_rows
 from shared.training.schedule import learning_rate
 from shared.training.scoring import refuse_unknown_tokens
+from shared.training.time_budget import UNLIMITED, Budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +150,4 @@ def _refuse_foreign_progress(at: UpdateProgress, rows: Sequence[TrainRow]) -> No
             f"the step's progress belongs to another batch: its logprobs are {tuple(at.old_logprobs.shape)}, "
             f"this batch is {shape}"
         )
-    planned = [index for mini_batch in at.packing_plan or [] for micro_batch in mini_batch for index in micro_batch]
-    if len(set(planned)) < len(planned) or not set(planned) <= set(range(len(rows))):
-        raise DamagedState(f"the packing plan belongs to another batch: it does not fit {len(rows)} rows")
+    at.refuse_foreign_plan(len(rows))

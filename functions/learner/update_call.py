@@ -10,24 +10,25 @@ released one nothing at all.
 from functions.learner.batch import read_batch
 from functions.learner.call_config import config_of, update_inputs
 from functions.learner.config import LearnerConfig
-from functions.learner.progress import UpdateProgress
-from functions.learner.segments import (
-    Segment,
-    first_segment,
-    read_progress,
-    read_segment,
-    refuse_endless,
-    write_segment,
-)
 from functions.learner.stored_plan import read_plan, write_plan
-from functions.learner.time_budget import Pace, TimeBudget
 from functions.learner.update import UpdateResult
 from functions.learner.updater import Updater
 from shared.contracts.call import StageCall
 from shared.contracts.learner import LearnerInputs, LearnerOutputs
 from shared.contracts.policy import PolicyRef
 from shared.service.handler import CallContext, Outcome
+from shared.training.errors import UpdateTooLong
 from shared.training.model_in_training import ModelInTraining, Trained
+from shared.training.progress import UpdateProgress
+from shared.training.segments import (
+    Segment,
+    read_progress,
+    read_segment,
+    store_progress,
+    store_weights,
+    write_segment,
+)
+from shared.training.time_budget import Pace, TimeBudget
 
 
 class UpdateCalls:
@@ -49,9 +50,7 @@ class UpdateCalls:
         await self._updater.start()
         with context.watch.measure("load"):
             rows = await read_batch(call.key.batch, inputs, policy, context)
-            segment = first_segment(policy, inputs.state)
-            if inputs.progress is not None:
-                segment = await read_segment(inputs.progress, policy, context)
+            segment = await read_segment(inputs.progress, policy, inputs.state, context)
             progress = await read_progress(segment, context)
             if progress is None and inputs.packing_plan is not None:
                 progress = UpdateProgress(packing_plan=await read_plan(inputs.packing_plan, context))
@@ -69,7 +68,8 @@ class UpdateCalls:
                     self._trained.put_back(trained)
                     self._updater.published(trained.digest, trained.state_digest)
                 else:
-                    segment = await self._with_weights(call, segment, policy, trained, context)
+                    segment = await store_weights(self._trained, trained, call.key, segment, policy, context)
+                    self._updater.published(segment.policy.digest, segment.state.sha256 if segment.state else None)
                 outputs = await self._cut(call, segment, config, result, result.progress, context)
         return Outcome(
             outputs=outputs,
@@ -100,21 +100,6 @@ class UpdateCalls:
             packing_plan=await write_plan(call, result.packing_plan or [], context),
         )
 
-    async def _with_weights(
-        self,
-        call: StageCall[LearnerInputs],
-        segment: Segment,
-        policy: PolicyRef,
-        trained: Trained,
-        context: CallContext,
-    ) -> Segment:
-        """Store weights between two versions. They belong to the step, and go with its batch."""
-        made, state = await self._trained.publish(
-            trained, policy.version, policy.model, call.key.run, call.key.step, context
-        )
-        self._updater.published(made.digest, state.sha256)
-        return segment.model_copy(update={"policy": made, "state": state})
-
     async def _cut(
         self,
         call: StageCall[LearnerInputs],
@@ -125,11 +110,13 @@ class UpdateCalls:
         context: CallContext,
     ) -> LearnerOutputs:
         """Store how far the step is. Raises ``UpdateTooLong``."""
-        if result.num_passes:
-            blob = await context.compute(progress.to_blob)
-            ref = await context.blobs.put(call.key.run, call.key.step, "progress", blob)
-            segment = segment.model_copy(update={"progress": ref, "num_idle": 0})
-        else:
-            segment = segment.model_copy(update={"num_idle": segment.num_idle + 1})
-            refuse_endless(segment, self._pace, config.max_token_len)
-        return LearnerOutputs(num_updates=result.num_updates, progress=await write_segment(call, segment, context))
+        segment = await store_progress(call.key, segment, progress, result.num_passes, context)
+        self._pace.refuse_endless(
+            segment.num_idle,
+            "training",
+            config.max_token_len,
+            UpdateTooLong,
+            setting="actor.ppo_max_token_len_per_gpu",
+            stage="learner",
+        )
+        return LearnerOutputs(num_updates=result.num_updates, progress=await write_segment(call.key, segment, context))

@@ -7,9 +7,7 @@ from transformers import PreTrainedModel
 
 from functions.learner.call_config import advantages_inputs, config_of
 from functions.learner.policy_logprobs import logprobs_of_all
-from functions.learner.progress import UpdateProgress
 from functions.learner.rows import TrainRow
-from functions.learner.time_budget import Budget
 from functions.learner.update import UpdateResult, update_policy
 from shared.contracts.call import StageCall
 from shared.contracts.learner import LearnerInputs
@@ -17,6 +15,8 @@ from shared.contracts.policy import PolicyRef
 from shared.modeling.threads import use_threads
 from shared.service.handler import CallContext
 from shared.training.model_in_training import Trained
+from shared.training.progress import UpdateProgress
+from shared.training.time_budget import Budget
 
 
 class Updater(Protocol):

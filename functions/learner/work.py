@@ -17,8 +17,6 @@ from transformers import PreTrainedModel
 from functions.learner.config import LearnerConfig
 from functions.learner.objective import micro_batch_loss
 from functions.learner.policy_logprobs import policy_logprobs
-from functions.learner.progress import UpdateProgress
-from functions.learner.ranks.gradient import full_gradient, set_gradient
 from functions.learner.ranks.reduction import reduced
 from functions.learner.ranks.rounds import Rounds
 from functions.learner.ranks.sharing import Share
@@ -26,11 +24,11 @@ from functions.learner.rows import TrainRow
 from functions.learner.train_batch import MicroBatchTensors, TrainBatch
 from shared.training.aggregation import LossDenominators
 from shared.training.batching import MicroBatch, MiniBatch
-from shared.training.errors import DamagedState
 from shared.training.forward import TrainedLogits
-from shared.training.gradient import clip_gradient, complete_gradient
+from shared.training.gradient import clip_gradient, complete_gradient, full_gradient, set_gradient
 from shared.training.metric_sums import MetricSums
 from shared.training.optimizer import trainable_parameters
+from shared.training.progress import UpdateProgress
 
 
 class Work:
@@ -71,13 +69,7 @@ class Work:
     def train(self, batch: TrainBatch, updates: Sequence[MiniBatch], old_logprobs: Tensor | None) -> bool:
         """Make the step's updates; False where the budget ended before the last of them."""
         at = self.at
-        # Behind the last update nothing is left, as if one of no micro-batches began there.
-        sizes = [len(mini_batch) for mini_batch in updates] + [1]
-        if at.next_update >= len(sizes) or at.next_micro_batch >= sizes[at.next_update]:
-            raise DamagedState(
-                f"the step's progress belongs to another batch: it goes on with update {at.next_update}, "
-                f"micro-batch {at.next_micro_batch}; this batch has {len(updates)} updates"
-            )
+        at.refuse_foreign_place(updates)
         try:
             set_gradient(self._model, at.gradient)
             at.gradient = {}

@@ -35,6 +35,12 @@ def pack_micro_batches(
     return (_pack_families if share_prompts else _pack_padded)(rows, indices, max_tokens)
 
 
+def num_tokens(rows: Sequence[SequenceRow], indices: Sequence[int]) -> int:
+    """Tokens that the model reads for some rows: their completions, and each distinct prompt once."""
+    prompts = {rows[index].prompt_token_ids.tobytes(): rows[index].prompt_token_ids.size for index in indices}
+    return sum(prompts.values()) + sum(rows[index].num_tokens for index in indices)
+
+
 def _pack_padded(rows: Sequence[SequenceRow], indices: Sequence[int], max_tokens: int) -> MiniBatch:
     """For the plain pass: every token counts, padding too. Rows of similar length lie together, the longest first."""
     micro_batches: MiniBatch = []

@@ -17,3 +17,7 @@ class DamagedState(InvalidInput):
 
 class NonFiniteGradient(UpdateFailed):
     """The gradient of an update holds NaN or infinity; the update was not applied."""
+
+
+class UpdateTooLong(UpdateFailed):
+    """No call has the time for a single micro-batch, as measured on those before; the version is unchanged."""

@@ -14,7 +14,6 @@ from functions.learner.ranks.sharded_model import (
     distribute_weights,
     shard,
 )
-from functions.learner.time_budget import UNLIMITED, Budget
 from functions.learner.update import UpdateResult, update_policy
 from shared.contracts.learner import UpdateInputs
 from shared.modeling.loading import new_model
@@ -22,6 +21,7 @@ from shared.modeling.threads import use_threads
 from shared.training.lora import attach_adapter
 from shared.training.optimizer import build_optimizer
 from shared.training.optimizer_config import OptimizerConfig
+from shared.training.time_budget import UNLIMITED, Budget
 
 INITIAL = OptimizerConfig(lr=1.0)
 """Of an optimizer that was not used yet: each update brings its own."""

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from functions.learner.progress import UpdateProgress
 from functions.learner.ranks.channel import Message
 from functions.learner.ranks.row_blob import decode_rows, encode_rows
 from functions.learner.rows import TrainRow
 from shared.contracts.call import StageCall
 from shared.contracts.learner import LearnerInputs
+from shared.training.progress import UpdateProgress
 
 ORDER = "order"
 

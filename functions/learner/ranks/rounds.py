@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from functions.learner.ranks.group import ONE_RANK, Ranks
-from functions.learner.ranks.sharing import Share, num_tokens, share_of
-from functions.learner.time_budget import UNLIMITED, Budget, PassKind
-from shared.training.batching import MicroBatch
+from functions.learner.ranks.sharing import Share, share_of
+from shared.training.batching import MicroBatch, num_tokens
 from shared.training.rows import SequenceRow
+from shared.training.time_budget import UNLIMITED, Budget, PassKind
 
 
 class Rounds:

@@ -11,9 +11,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
-from functions.learner.ranks.parts import part_like, whole
 from functions.learner.ranks.process_group import ProcessRanks
 from shared.training.optimizer import MOMENTS, trainable_parameters
+from shared.training.parts import part_like, whole
 
 
 @dataclass(frozen=True, slots=True)

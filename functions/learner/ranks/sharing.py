@@ -7,7 +7,7 @@ every exchange of weights and gradients.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.training.batching import MicroBatch, MiniBatch, pack_micro_batches
+from shared.training.batching import MicroBatch, MiniBatch, num_tokens, pack_micro_batches
 from shared.training.rows import SequenceRow
 
 
@@ -37,9 +37,3 @@ def spread_out(
         max_tokens = max(1, min(max_tokens, num_tokens(rows, indices)) // 2)
         mini_batch = pack_micro_batches(rows, indices, max_tokens, share_prompts=share_prompts)
     return mini_batch
-
-
-def num_tokens(rows: Sequence[SequenceRow], indices: Sequence[int]) -> int:
-    """Tokens that the model reads for some rows: their completions, and each distinct prompt once."""
-    prompts = {rows[index].prompt_token_ids.tobytes(): rows[index].prompt_token_ids.size for index in indices}
-    return sum(prompts.values()) + sum(rows[index].num_tokens for index in indices)

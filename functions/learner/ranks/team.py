@@ -10,13 +10,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from functions.learner.errors import RankLost
-from functions.learner.progress import UpdateProgress
 from functions.learner.ranks.crew import POLL_S, Crew, CrewBroken
 from functions.learner.ranks.member import Member
 from functions.learner.ranks.order import Order
 from functions.learner.ranks.sharded_model import ModelWithOptimizer, num_updates_of
 from functions.learner.rows import TrainRow
-from functions.learner.time_budget import Budget
 from functions.learner.update import UpdateResult
 from shared.codec.lora_adapter import encode_adapter
 from shared.contracts.call import StageCall
@@ -27,6 +25,8 @@ from shared.service.beside import beside
 from shared.service.handler import CallContext
 from shared.training.lora import adapter_of
 from shared.training.model_in_training import Trained
+from shared.training.progress import UpdateProgress
+from shared.training.time_budget import Budget
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from transformers import PreTrainedModel
 
 from functions.learner.config import LearnerConfig
 from functions.learner.rows import TrainRow
-from functions.learner.time_budget import PassKind
 from functions.learner.update import UpdateResult, update_policy
 from shared.training.optimizer import build_optimizer, load_optimizer_state, optimizer_state_to_blob
+from shared.training.time_budget import PassKind
 from tests.unit.functions.learner.builders import tiny_model
 
 

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 import torch
 
-from functions.learner.progress import UpdateProgress
 from shared.training.errors import DamagedState
+from shared.training.progress import UpdateProgress
 from tests.unit.functions.learner.builders import make_config, ragged_rows, with_numbers
 from tests.unit.functions.learner.learner import Learner, Passes
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.learner.rows import TrainRow
-from shared.training.batching import pack_micro_batches, split_mini_batches
+from shared.training.batching import num_tokens, pack_micro_batches, split_mini_batches
 from shared.training.rows import sort_rows
 from tests.unit.functions.learner.builders import make_row, ragged_rows
 
@@ -116,3 +116,10 @@ def test_groups_that_are_not_given_are_left_out() -> None:
 
     assert split_mini_batches(rows, [("a", 0), ("c", 0)], 1) == [[0, 1], [4, 5]]
     assert split_mini_batches(rows, [], 2) == []
+
+
+def test_a_prompt_counts_once() -> None:
+    rows = [make_row("a", s, prompt=(1, 2, 3), completion=(4,) * n) for s, n in enumerate((2, 5))]
+    rows.append(make_row("b", prompt=(1, 2, 4), completion=(4,)))
+
+    assert [num_tokens(rows, indices) for indices in ([0], [0, 1], [0, 2])] == [5, 10, 9]

@@ -4,7 +4,7 @@ import pytest
 
 from functions.learner.ranks.group import OneRank
 from functions.learner.ranks.rounds import Rounds
-from functions.learner.time_budget import PassKind
+from shared.training.time_budget import PassKind
 from tests.unit.functions.learner.builders import make_row
 from tests.unit.functions.learner.learner import Passes
 

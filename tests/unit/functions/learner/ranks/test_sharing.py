@@ -1,7 +1,7 @@
 import pytest
 
-from functions.learner.ranks.sharing import num_tokens, share_of, spread_out
-from tests.unit.functions.learner.builders import make_row, ragged_rows
+from functions.learner.ranks.sharing import share_of, spread_out
+from tests.unit.functions.learner.builders import ragged_rows
 
 
 def test_a_round_is_one_micro_batch_each_and_the_rest_keep_up() -> None:
@@ -30,10 +30,3 @@ def test_a_mini_batch_is_cut_until_every_rank_has_a_part_of_it(num_ranks: int) -
 def test_a_mini_batch_of_enough_parts_stays_as_it_is() -> None:
     parts = [[3], [1, 2], [0]]
     assert spread_out(ragged_rows(), parts, 1, 3, share_prompts=True) is parts
-
-
-def test_a_prompt_counts_once() -> None:
-    rows = [make_row("a", s, prompt=(1, 2, 3), completion=(4,) * n) for s, n in enumerate((2, 5))]
-    rows.append(make_row("b", prompt=(1, 2, 4), completion=(4,)))
-
-    assert [num_tokens(rows, indices) for indices in ([0], [0, 1], [0, 2])] == [5, 10, 9]

@@ -13,10 +13,8 @@ import torch
 from transformers import PreTrainedModel
 
 from functions.learner.errors import RankLost
-from functions.learner.progress import UpdateProgress
 from functions.learner.ranks.team import RankTeam
 from functions.learner.rows import TrainRow
-from functions.learner.time_budget import UNLIMITED, Budget
 from functions.learner.update import UpdateResult
 from functions.learner.updater import InThisProcess
 from shared.codec.lora_adapter import encode_adapter
@@ -42,6 +40,8 @@ from shared.training.lora import attach_adapter, initial_adapter
 from shared.training.model_in_training import Trained
 from shared.training.optimizer import build_optimizer, load_optimizer_state, optimizer_state_to_blob
 from shared.training.optimizer_config import OptimizerConfig
+from shared.training.progress import UpdateProgress
+from shared.training.time_budget import UNLIMITED, Budget
 from tests.unit.functions.learner.builders import ragged_rows, tiny_model
 from tests.unit.functions.learner.learner import Passes
 

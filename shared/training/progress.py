@@ -3,6 +3,7 @@
 Shapes: B rows, T longest completion.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -44,6 +45,24 @@ class UpdateProgress:
         """The same place, to go on from without moving this one."""
         sums = MetricSums(dict(self.sums.sums), dict(self.sums.maxima))
         return replace(self, gradient=dict(self.gradient), terms=dict(self.terms), sums=sums)
+
+    def refuse_foreign_plan(self, num_rows: int) -> None:
+        """Raises DamagedState for the packing plan of another batch."""
+        planned = [
+            index for mini_batch in self.packing_plan or [] for micro_batch in mini_batch for index in micro_batch
+        ]
+        if len(set(planned)) < len(planned) or not set(planned) <= set(range(num_rows)):
+            raise DamagedState(f"the packing plan belongs to another batch: it does not fit {num_rows} rows")
+
+    def refuse_foreign_place(self, updates: Sequence[MiniBatch]) -> None:
+        """Raises DamagedState where the place is in none of the step's updates."""
+        # Behind the last update nothing is left, as if one of no micro-batches began there.
+        sizes = [len(mini_batch) for mini_batch in updates] + [1]
+        if self.next_update >= len(sizes) or self.next_micro_batch >= sizes[self.next_update]:
+            raise DamagedState(
+                f"the step's progress belongs to another batch: it goes on with update {self.next_update}, "
+                f"micro-batch {self.next_micro_batch}; this batch has {len(updates)} updates"
+            )
 
     def to_blob(self) -> bytes:
         """As bytes for the blob store; numbers come back exactly."""

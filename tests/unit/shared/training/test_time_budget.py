@@ -1,6 +1,7 @@
 import pytest
 
-from functions.learner.time_budget import Pace, TimeBudget
+from shared.training.errors import UpdateTooLong
+from shared.training.time_budget import Pace, TimeBudget
 
 
 def budget(pace: Pace, *, remaining_s: float = 10.0, is_stopped: bool = False) -> TimeBudget:
@@ -44,3 +45,11 @@ def test_a_micro_batch_that_fails_teaches_nothing() -> None:
     with pytest.raises(ValueError, match="broken"), budget(pace).measure("training", 1):
         raise ValueError("broken")
     assert pace == Pace()
+
+
+def test_no_time_for_a_micro_batch_twice_in_a_row_is_no_time_ever() -> None:
+    pace = Pace(s_per_token={"scoring": 0.1}, store_s=2.0)
+    for num_idle in (0, 1):
+        pace.refuse_endless(num_idle, "scoring", 50, UpdateTooLong, setting="a.key", stage="learner")
+    with pytest.raises(UpdateTooLong, match=r"50 tokens take about 5 s here, .*the result 2 s.*a\.key.*of the learner"):
+        pace.refuse_endless(2, "scoring", 50, UpdateTooLong, setting="a.key", stage="learner")

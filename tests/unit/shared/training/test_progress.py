@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from functions.learner.progress import KIND, UpdateProgress
 from shared.training.errors import DamagedState
 from shared.training.metric_sums import MetricSums
+from shared.training.progress import KIND, UpdateProgress
 from shared.training.state_blob import encode_state
 
 PROGRESS = UpdateProgress(

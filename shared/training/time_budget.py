@@ -7,9 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from shared.contracts.errors import StageError
+
 PassKind = Literal["scoring", "training"]
 """Forward only, or forward and backward."""
 
+MAX_IDLE_CALLS = 2
 BACKWARD_FACTOR = 3.0
 """Forward and backward in units of forward alone."""
 
@@ -63,6 +66,22 @@ class Pace:
         began = time.perf_counter()
         yield
         self.store_s = time.perf_counter() - began
+
+    def refuse_endless(
+        self, num_idle: int, kind: PassKind, max_token_len: int, error: type[StageError], *, setting: str, stage: str
+    ) -> None:
+        """Raises the error where two calls in a row had no time for one micro-batch: no later one will have.
+
+        One alone may have come late, after a queue or a cold start.
+        """
+        if num_idle < MAX_IDLE_CALLS:
+            return
+        pass_s = (self.of(kind) or 0.0) * max_token_len
+        raise error(
+            f"one micro-batch does not fit into a call: {max_token_len} tokens take about {pass_s:.0f} s here, and "
+            f"storing the result {self.store_s:.0f} s; set a smaller {setting}, or a longer timeoutSeconds of the "
+            f"{stage}"
+        )
 
 
 class TimeBudget:
