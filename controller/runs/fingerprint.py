@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from controller.runs.config.keys import known_keys
 from controller.runs.config.reward import RewardConfig
 from controller.runs.prepared import Prepared
+from shared.contracts.prompt import Prompt
 
 VOLATILE = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
 """Keys of a model's config.json that change nothing here: what saved it, and in what precision."""
@@ -22,15 +23,18 @@ def fingerprint(prepared: Prepared) -> dict[str, str]:
     """
     folder = prepared.model_folder
     model = json.loads((folder / "config.json").read_text())
-    rows = hashlib.sha256()
-    for prompt in prepared.train.prompts:
-        rows.update(prompt.model_dump_json().encode())
     return {
         "model": _sha256(_canonical({name: value for name, value in model.items() if name not in VOLATILE})),
         "tokenizer": _sha256(_bytes_of(folder / "tokenizer.json") + _canonical(list(prepared.eos_token_ids))),
-        "data.train_files": rows.hexdigest(),
+        "data.train_files": _rows(prepared.train.prompts),
         **{f"reward.{name}": _sha256(file.read_bytes()) for name, file in _files(prepared.config.reward)},
     }
+
+
+def run_fingerprint(prepared: Prepared) -> dict[str, str]:
+    """``fingerprint`` and the held-out rows, which a run that goes on has to have and a new one need not."""
+    heldout = {"data.val_files": _rows(prepared.heldout)} if prepared.heldout else {}
+    return fingerprint(prepared) | heldout
 
 
 def flat(config: dict[str, Any]) -> dict[str, Any]:
@@ -45,6 +49,13 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
         else:
             values[name] = node
     return values
+
+
+def _rows(prompts: Sequence[Prompt]) -> str:
+    rows = hashlib.sha256()
+    for prompt in prompts:
+        rows.update(prompt.model_dump_json().encode())
+    return rows.hexdigest()
 
 
 def _files(reward: RewardConfig) -> Iterator[tuple[str, Path]]:

@@ -19,6 +19,7 @@ from controller.runs.data.library import DatasetLibrary
 from controller.runs.datasets import Datasets
 from controller.runs.due import is_finished
 from controller.runs.errors import CheckpointUnknown, RunConflict, RunUnknown
+from controller.runs.fingerprint import run_fingerprint
 from controller.runs.holdings import Holdings, holdings
 from controller.runs.ledger import Price
 from controller.runs.manifest import Manifest
@@ -86,6 +87,7 @@ class RunService:
         """Queue a run, or return the one that the key stands for. Raises ``ConfigInvalid``, ``CallConflict``."""
         prepared, saved = await self._prepare(document, overrides)
         config, notes = resolved(prepared.config), _notes(prepared, saved)
+        digests = await asyncio.to_thread(run_fingerprint, prepared)
         now = self._platform.now()
         record = RunRecord(
             id=new_run_id(prepared.config.trainer.experiment_name, now),
@@ -96,6 +98,7 @@ class RunService:
             info={
                 "total_steps": prepared.total_steps,
                 "notes": notes,
+                "digests": digests,
                 "resume_from": None if saved is None else str(saved.folder),
             },
         )

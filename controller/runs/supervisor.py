@@ -25,6 +25,7 @@ from controller.runs.prepared import Prepared, prepare
 from controller.runs.scrubbing import scrubbed_text
 from controller.runs.stage_client import StageClient
 from controller.runs.state import PENDING, RunState
+from controller.runs.unchanged import check_unchanged
 from controller.scheduling.plan import Resources
 from controller.settings import ControllerSettings
 from shared.contracts.errors import StageError, StaleFence, StoreRefused, StoreUnavailable
@@ -157,6 +158,8 @@ class Supervisor:
             allow_hub=settings.allow_hub,
             library=DatasetLibrary(settings.dataset_root),
         )
+        for line in await asyncio.to_thread(check_unchanged, record.info.get("digests"), prepared):
+            await self._store.events.append(record.id, "log", {"level": "warning", "message": line})
         await RunLoop(await self._context(record, owned, prepared)).drive()
 
     async def _context(self, record: RunRecord, owned: Owned, prepared: Prepared) -> RunContext:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from controller.runs.data.dataset import Dataset
 from controller.runs.data.sampler import Draw, Sampler
+from controller.runs.errors import RunFailed
 from shared.contracts.prompt import Prompt
 
 
@@ -32,10 +33,13 @@ class DataPosition:
 def draws_of(row_uids: Sequence[str], dataset: Dataset) -> tuple[Draw, ...]:
     """The draws that rows' uids stand for (``train-000005.e1``: the row ``train-000005`` in epoch 1).
 
-    Raises ``KeyError`` for a row that the dataset does not have.
+    Raises ``RunFailed`` for a row that the dataset does not have.
     """
     if not row_uids:
         return ()
     numbers = {prompt.row_uid: number for number, prompt in enumerate(dataset.prompts)}
     parts = [row_uid.rpartition(".e") for row_uid in row_uids]
+    gone = [row for row, _, _ in parts if row not in numbers]
+    if gone:
+        raise RunFailed(f"row {gone[0]} waits to be drawn and is not in data.train_files any more: put it back, resume")
     return tuple(Draw(numbers[row], int(epoch)) for row, _, epoch in parts)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from controller.runs.data.dataset import Dataset
 from controller.runs.data.position import DataPosition, draws_of
 from controller.runs.data.sampler import Draw, Sampler
+from controller.runs.errors import RunFailed
 from shared.contracts.prompt import Prompt
 
 SAMPLER = Sampler(num_rows=5, batch_size=2, seed=1, shuffle=True)
@@ -55,5 +56,5 @@ def test_every_row_of_every_epoch_is_used_once_whatever_is_given_back(rounds: li
 def test_a_uid_names_its_draw() -> None:
     draws = (Draw(1, 12), Draw(0, 0))
     assert draws_of([prompt.row_uid for prompt in DATASET.take(draws)], DATASET) == draws
-    with pytest.raises(KeyError):
+    with pytest.raises(RunFailed, match="row train-000009 waits to be drawn"):
         draws_of(["train-000009.e0"], DATASET)
