@@ -8,14 +8,12 @@ from controller.runs.context import RunContext
 from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
 from controller.runs.together import together
+from controller.scheduling.sharding import cut_into_shards
 from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, CallKey, StageReply
 from shared.contracts.critic import CriticInit, CriticInputs, CriticOutputs, ValuesInputs, ValueUpdateInputs
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.stage import Purpose, Stage
-
-ROWS_PER_CALL = 256
-"""Rows that one call says values of; more rows are shared by several replicas."""
 
 
 async def publish_critic(run: RunContext, model: ModelRef) -> PolicyRef:
@@ -37,7 +35,7 @@ async def value_batch(
     critic = head.critic
     if critic is None:
         return ()
-    shards = [row_uids[start : start + ROWS_PER_CALL] for start in range(0, len(row_uids), ROWS_PER_CALL)]
+    shards = cut_into_shards(row_uids, num_samples=run.config.rollout.n, sequence_tokens=run.config.sequence_tokens)
     replies = await together(
         *(
             run.client.call(
@@ -45,7 +43,7 @@ async def value_batch(
                 CriticInputs(
                     operation=ValuesInputs(
                         prompts=prompts,
-                        row_uids=tuple(rows),
+                        row_uids=rows,
                         num_samples=run.config.rollout.n,
                         compute=training_pass(run.config),
                     )

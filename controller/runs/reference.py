@@ -6,13 +6,11 @@ from controller.runs.config.model_to_wire import training_pass
 from controller.runs.context import RunContext
 from controller.runs.manifest import Manifest
 from controller.runs.together import together
+from controller.scheduling.sharding import cut_into_shards
 from shared.contracts.call import BatchKey, CallKey
 from shared.contracts.policy import BlobRef
 from shared.contracts.reference import ReferenceInputs, ReferenceOutputs
 from shared.contracts.stage import Stage
-
-ROWS_PER_CALL = 256
-"""Rows that one call scores; more rows are scored by several replicas at once."""
 
 
 async def reference_batch(
@@ -22,14 +20,14 @@ async def reference_batch(
     reference = head.reference
     if reference is None:
         return ()
-    shards = [row_uids[start : start + ROWS_PER_CALL] for start in range(0, len(row_uids), ROWS_PER_CALL)]
+    shards = cut_into_shards(row_uids, num_samples=run.config.rollout.n, sequence_tokens=run.config.sequence_tokens)
     replies = await together(
         *(
             run.client.call(
                 CallKey(**batch.model_dump(), stage=Stage.REFERENCE, shard=shard),
                 ReferenceInputs(
                     prompts=prompts,
-                    row_uids=tuple(rows),
+                    row_uids=rows,
                     num_samples=run.config.rollout.n,
                     temperature=run.config.rollout.temperature,
                     max_token_len=run.config.reference_max_token_len,

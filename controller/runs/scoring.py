@@ -5,27 +5,25 @@ from collections.abc import Sequence
 from controller.runs.config.to_wire import reward_spec
 from controller.runs.context import RunContext
 from controller.runs.together import together
+from controller.scheduling.sharding import cut_into_shards
 from shared.contracts.call import BatchKey, CallKey, StageReply
 from shared.contracts.policy import BlobRef
 from shared.contracts.reward import RewardInputs, RewardOutputs
 from shared.contracts.stage import Stage
-
-ROWS_PER_CALL = 512
-"""Rows that one reward call scores; more rows are scored by several replicas at once."""
 
 
 async def score_batch(
     run: RunContext, batch: BatchKey, row_uids: Sequence[str], prompts: BlobRef, *, num_samples: int
 ) -> list[StageReply[RewardOutputs]]:
     """The scores of all completions of the batch, one reply per shard."""
-    shards = [row_uids[start : start + ROWS_PER_CALL] for start in range(0, len(row_uids), ROWS_PER_CALL)]
+    shards = cut_into_shards(row_uids, num_samples=num_samples, sequence_tokens=run.config.sequence_tokens)
     return await together(
         *(
             run.client.call(
                 CallKey(**batch.model_dump(), stage=Stage.REWARD, shard=shard),
                 RewardInputs(
                     prompts=prompts,
-                    row_uids=tuple(rows),
+                    row_uids=rows,
                     num_samples=num_samples,
                     model=run.prepared.model,
                     reward=reward_spec(run.config),

@@ -42,6 +42,11 @@ class RunConfig(Section):
         return self.data.train_batch_size if mini is None else mini
 
     @property
+    def sequence_tokens(self) -> int:
+        """Tokens of the longest prompt with the longest completion."""
+        return self.data.max_prompt_length + self.data.max_response_length
+
+    @property
     def uses_critic(self) -> bool:
         """Whether advantages need values."""
         return self.algorithm.adv_estimator == "gae"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from controller.platforms.simulated.platform import SimulatedPlatform
-from controller.runs import scoring
 from controller.runs.errors import ContractBroken
 from controller.runs.evaluation import Evaluation, evaluate
 from controller.runs.manifest import Manifest
+from controller.scheduling import sharding
 from shared.contracts.call import BatchKey
 from shared.contracts.reward import Scores
 from shared.contracts.stage import Purpose, Stage
@@ -47,7 +47,7 @@ async def test_accuracy_is_the_mean_over_all_samples_of_all_rows(tmp_path: Path)
 
 @in_virtual_time
 async def test_seven_rows_on_two_shards_are_seven_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "ROWS_PER_CALL", 4)
+    monkeypatch.setattr(sharding, "COMPLETIONS_PER_CALL", 8)
     world = await make_world(
         tmp_path, num_heldout=7, rollout__num_actors=2, rollout__val_kwargs__n=2, rollout__val_kwargs__temperature=1.0
     )

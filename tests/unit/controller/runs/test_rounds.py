@@ -8,6 +8,7 @@ import pytest
 from controller.runs.config.run_config import RunConfig
 from controller.runs.manifest import Manifest
 from controller.runs.rounds import NothingToLearn, Rounds, max_rounds, sample_rounds
+from controller.scheduling import sharding
 from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Stage
 from tests.fakes.sampled import POLICY
@@ -111,6 +112,22 @@ async def test_reference_and_critic_see_only_what_is_trained_on(tmp_path: Path) 
     ):
         assert rows == trained(rounds), stage
     assert all(len(part.reference_logprobs) == len(part.values) == 1 for part in rounds.parts)
+
+
+@in_virtual_time
+async def test_judges_are_asked_by_completions_and_not_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "COMPLETIONS_PER_CALL", 6)
+    world = await make_world(tmp_path)
+    head = await first_head(world)
+    head = head.model_copy(update={"reference": head.policy, "critic": head.policy})
+    rounds = await sample_rounds(await world.context(), head)
+    for stage in (Stage.REWARD, Stage.REFERENCE, Stage.CRITIC):
+        inputs = [(call.key.shard, call.inputs) for call in world.stages.seen(stage)]
+        asked = {shard: getattr(one, "operation", one).row_uids for shard, one in inputs}
+        assert {shard: len(row_uids) for shard, row_uids in asked.items()} == {0: 3, 1: 1}, stage
+        assert [row for shard in sorted(asked) for row in asked[shard]] == trained(rounds)
+    [part] = rounds.parts
+    assert len(part.scores) == len(part.reference_logprobs) == len(part.values) == 2
 
 
 @in_virtual_time

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controller.runs import scoring
 from controller.runs.scoring import flat_rows, reward_metrics, score_batch
+from controller.scheduling import sharding
 from shared.contracts.call import CallKey, ServedBy, StageReply, Timings
 from shared.contracts.policy import BlobRef
 from shared.contracts.reward import PartSummary, RewardOutputs, RuleReward, Scores
@@ -29,7 +29,7 @@ def reply(num_scored: int, mean: float, **outputs: Any) -> StageReply[RewardOutp
 
 @in_virtual_time
 async def test_rows_are_scored_in_shards_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "ROWS_PER_CALL", 3)
+    monkeypatch.setattr(sharding, "COMPLETIONS_PER_CALL", 6)
     world = await make_world(tmp_path, reward__timeout_s=7.0, reward__num_attempts=2, reward__on_failure="drop_group")
     run = await sample(world)
     prompts = await run.blobs.put(RUN, 0, "prompts", b"{}")
