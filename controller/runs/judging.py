@@ -1,6 +1,6 @@
 """Judge one sampled batch by the stages that need nothing but its completions: reward, reference, critic."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.runs.beside import beside
@@ -22,6 +22,8 @@ class Judged:
     part: BatchPart | None
     """The groups to train on; ``None`` where no group is."""
     rewards: tuple[StageReply[RewardOutputs], ...]
+    timings_s: Mapping[str, float]
+    """Seconds of each stage that was asked: ``reward``, ``ref``, ``values``."""
     surplus: tuple[str, ...] = ()
     """Rows that would be worth training on and were not needed."""
 
@@ -30,10 +32,10 @@ async def judge_batch(
     run: RunContext, head: Manifest, batch: BatchKey, row_uids: Sequence[str], prompts: BlobRef
 ) -> Judged:
     """Scores of all rows, and what the algorithm needs besides."""
-    async with beside(at_once=not run.resources.shared_threads) as stages:
-        rewards = stages.start(score_batch, run, batch, row_uids, prompts, num_samples=run.config.rollout.n)
-        logprobs = stages.start(reference_batch, run, head, batch, row_uids, prompts)
-        values = stages.start(value_batch, run, head, batch, row_uids, prompts)
+    async with beside(run.platform.now, at_once=not run.resources.shared_threads) as stages:
+        rewards = stages.start("reward", score_batch, run, batch, row_uids, prompts, num_samples=run.config.rollout.n)
+        logprobs = stages.start("ref", reference_batch, run, head, batch, row_uids, prompts)
+        values = stages.start("values", value_batch, run, head, batch, row_uids, prompts)
     replies = tuple(rewards.result())
     part = BatchPart(
         round=batch.round,
@@ -43,7 +45,7 @@ async def judge_batch(
         reference_logprobs=logprobs.result(),
         values=values.result(),
     )
-    return Judged(part=part, rewards=replies)
+    return Judged(part=part, rewards=replies, timings_s=_asked(stages.timings_s, head))
 
 
 async def judge_useful(
@@ -53,15 +55,17 @@ async def judge_useful(
 
     Usefulness is told by raw correctness: a penalty on length would make every group look different.
     """
+    began_at = run.platform.now()
     replies = tuple(await score_batch(run, batch, row_uids, prompts, num_samples=run.config.rollout.n))
+    reward_s = {"reward": run.platform.now() - began_at}
     useless = {uid for reply in replies for uid in (*reply.outputs.flat_rows, *reply.outputs.dropped_rows)}
     useful = [uid for uid in row_uids if uid not in useless]
     chosen, surplus = useful[:num_wanted], tuple(useful[num_wanted:])
     if not chosen:
-        return Judged(part=None, rewards=replies, surplus=surplus)
-    async with beside(at_once=not run.resources.shared_threads) as stages:
-        logprobs = stages.start(reference_batch, run, head, batch, chosen, prompts)
-        values = stages.start(value_batch, run, head, batch, chosen, prompts)
+        return Judged(part=None, rewards=replies, timings_s=reward_s, surplus=surplus)
+    async with beside(run.platform.now, at_once=not run.resources.shared_threads) as stages:
+        logprobs = stages.start("ref", reference_batch, run, head, batch, chosen, prompts)
+        values = stages.start("values", value_batch, run, head, batch, chosen, prompts)
     part = BatchPart(
         round=batch.round,
         prompts=prompts,
@@ -70,4 +74,11 @@ async def judge_useful(
         reference_logprobs=logprobs.result(),
         values=values.result(),
     )
-    return Judged(part=part, rewards=replies, surplus=surplus)
+    timings_s = reward_s | _asked(stages.timings_s, head)
+    return Judged(part=part, rewards=replies, timings_s=timings_s, surplus=surplus)
+
+
+def _asked(timings_s: Mapping[str, float], head: Manifest) -> dict[str, float]:
+    """Without stages that the algorithm does not have."""
+    missing = {name for name, policy in (("ref", head.reference), ("values", head.critic)) if policy is None}
+    return {name: seconds for name, seconds in timings_s.items() if name not in missing}

@@ -5,6 +5,7 @@ in their place, with the same policy. Each round has keys and randomness of its 
 trained on: their rows are drawn again first, by the next step, so no row of an epoch is lost.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from controller.runs.config.run_config import RunConfig
@@ -47,8 +48,8 @@ class Rounds:
     num_rounds: int
     num_sampled: int
     """Groups of all rounds."""
-    sampling_s: float
-    judging_s: float
+    timings_s: Mapping[str, float]
+    """Seconds of all rounds: of sampling, ``gen``, and of each stage that judged."""
 
     @property
     def num_trained(self) -> int:
@@ -120,8 +121,7 @@ async def _sample_round(
         plan=plan,
         num_rounds=1,
         num_sampled=count,
-        sampling_s=sampled_at - began_at,
-        judging_s=clock() - sampled_at,
+        timings_s={"gen": sampled_at - began_at, **judged.timings_s},
     )
 
 
@@ -134,6 +134,8 @@ def _joined(first: Rounds, second: Rounds) -> Rounds:
         position=second.position,
         num_rounds=first.num_rounds + second.num_rounds,
         num_sampled=first.num_sampled + second.num_sampled,
-        sampling_s=first.sampling_s + second.sampling_s,
-        judging_s=first.judging_s + second.judging_s,
+        timings_s={
+            name: first.timings_s.get(name, 0.0) + second.timings_s.get(name, 0.0)
+            for name in {**first.timings_s, **second.timings_s}
+        },
     )

@@ -31,20 +31,13 @@ async def run_step(run: RunContext, head: Manifest) -> StepOutcome:
     """Run step ``head.step``: sample with the head's policy, judge, update."""
     began_at = run.platform.now()
     rounds = await sample_rounds(run, head)
-    judged_at = run.platform.now()
     batch = BatchKey(run=run.run, purpose=Purpose.TRAIN, step=head.step)
     updated = await update_models(
         run, head, batch, rounds.parts, flat_rows=flat_rows(rounds.rewards), threads=rounds.plan.learner_threads
     )
-    ended_at = run.platform.now()
-    metrics = (
-        updated.metrics
-        | _round_metrics(run, rounds)
-        | {
-            "timing_s/update_actor": ended_at - judged_at,
-            "timing_s/step": ended_at - began_at,
-        }
-    )
+    timings_s = {**rounds.timings_s, **updated.timings_s, "step": run.platform.now() - began_at}
+    metrics = updated.metrics | _round_metrics(run, rounds)
+    metrics |= {f"timing_s/{name}": seconds for name, seconds in timings_s.items()}
     return StepOutcome(manifest=_next_head(head, rounds, updated), metrics=metrics)
 
 
@@ -68,8 +61,6 @@ def _round_metrics(run: RunContext, rounds: Rounds) -> dict[str, float]:
     metrics = {
         **reward_metrics(rounds.rewards),
         "schedule/num_actors": float(rounds.plan.num_actors),
-        "timing_s/gen": rounds.sampling_s,
-        "timing_s/reward": rounds.judging_s,
     }
     if run.config.data.filter_overlong_prompts:
         metrics["data/num_filtered"] = float(run.prepared.train.num_filtered)

@@ -1,5 +1,6 @@
 """Update the policy and, with a critic, the values: the end of a step."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.runs.beside import beside
@@ -29,6 +30,8 @@ class Updated:
     kl_coef: float | None
     metrics: dict[str, float]
     """Of all calls; the learner's stand where a critic names the same."""
+    timings_s: Mapping[str, float]
+    """Seconds of each call: ``update_actor`` and, with a critic, ``adv`` and ``update_critic``."""
 
 
 async def update_models(
@@ -45,7 +48,8 @@ async def update_models(
     With a critic the learner first says advantages and returns; then both are updated beside each other. ``flat_rows``
     are the rows whose completions are all equally correct.
     """
-    critic = head.critic
+    critic, clock = head.critic, run.platform.now
+    began_at = clock()
     if critic is None:
         reply, policy = await update_policy(run, head, batch, parts, None, flat_rows, threads=threads)
         return Updated(
@@ -55,11 +59,15 @@ async def update_models(
             critic_state=None,
             kl_coef=reply.outputs.kl_coef,
             metrics=reply.metrics,
+            timings_s={"update_actor": clock() - began_at},
         )
     said, returns = await _advantages(run, head, batch, parts, threads=threads)
-    async with beside(at_once=not run.resources.shared_threads) as stages:
-        fitting = stages.start(update_critic, run, head, critic, batch, parts, returns)
-        updating = stages.start(update_policy, run, head, batch, parts, returns, flat_rows, threads=threads)
+    said_at = clock()
+    async with beside(clock, at_once=not run.resources.shared_threads) as stages:
+        fitting = stages.start("update_critic", update_critic, run, head, critic, batch, parts, returns)
+        updating = stages.start(
+            "update_actor", update_policy, run, head, batch, parts, returns, flat_rows, threads=threads
+        )
     (reply, policy), (fitted, next_critic) = updating.result(), fitting.result()
     return Updated(
         policy=policy,
@@ -69,6 +77,7 @@ async def update_models(
         # Where the rewards became advantages, their KL was measured: the update has not seen it.
         kl_coef=said.outputs.kl_coef,
         metrics={**fitted.metrics, **said.metrics, **reply.metrics},
+        timings_s={"adv": said_at - began_at, **stages.timings_s},
     )
 
 

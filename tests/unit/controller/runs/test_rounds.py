@@ -144,8 +144,22 @@ async def test_judges_compute_beside_each_other_unless_they_share_their_cores(
     for stage in (Stage.REWARD, Stage.REFERENCE, Stage.CRITIC):
         await run.platform.scale(stage, 1, hold_until=run.platform.now() + 600)
     await run.platform.sleep(60)
+    began_at = run.platform.now()
     rounds = await sample_rounds(run, head)
-    assert rounds.judging_s == pytest.approx(judging_s)
+    assert run.platform.now() - began_at - rounds.timings_s["gen"] == pytest.approx(judging_s)
+    own = {name: seconds for name, seconds in rounds.timings_s.items() if name != "gen"}
+    assert own == pytest.approx({"reward": 0.5, "ref": 1.0, "values": 1.5}, abs=1e-5)
+
+
+@in_virtual_time
+async def test_the_rounds_of_a_step_are_timed_together_and_absent_stages_not_at_all(tmp_path: Path) -> None:
+    world = await make_world(tmp_path, **DYNAMIC, data__train_batch_size=3)
+    run, head = await world.context(), await first_head(world)
+    began_at = run.platform.now()
+    rounds = await sample_rounds(run, head)
+    assert rounds.num_rounds > 1
+    assert rounds.timings_s.keys() == {"gen", "reward"}
+    assert sum(rounds.timings_s.values()) == pytest.approx(run.platform.now() - began_at)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.runs.errors import ContractBroken
+from controller.runs.initial import initial_head
 from controller.runs.manifest import Manifest
 from controller.runs.step import run_step
 from shared.contracts.policy import PolicyRef
@@ -106,3 +107,14 @@ async def test_what_is_measured(tmp_path: Path) -> None:
     assert metrics["timing_s/reward"] == pytest.approx(2 + 0.5, abs=1e-5)
     parts = metrics["timing_s/gen"] + metrics["timing_s/reward"] + metrics["timing_s/update_actor"]
     assert parts == pytest.approx(metrics["timing_s/step"])
+
+
+@in_virtual_time
+async def test_every_call_of_a_step_is_timed_by_verls_name(tmp_path: Path) -> None:
+    world = await make_world(tmp_path, algorithm__adv_estimator="gae", actor__use_kl_loss=True)
+    run = await world.context()
+    metrics = (await run_step(run, await initial_head(run))).metrics
+    times = {name.removeprefix("timing_s/"): value for name, value in metrics.items() if name.startswith("timing_s/")}
+    whole = times.pop("step")
+    assert times.keys() == {"gen", "reward", "ref", "values", "adv", "update_critic", "update_actor"}
+    assert sum(times.values()) == pytest.approx(whole), "one after another on the same cores"

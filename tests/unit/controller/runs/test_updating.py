@@ -127,6 +127,19 @@ async def test_the_updates_run_beside_each_other_unless_they_share_their_cores(
 
 
 @in_virtual_time
+@pytest.mark.parametrize("shared_threads", [True, False])
+async def test_every_call_has_a_time_of_its_own(tmp_path: Path, shared_threads: bool) -> None:
+    """The fake learner takes 2 s for any call, the critic 1.5 s."""
+    world = await make_world(tmp_path, **PPO)
+    world.shared_threads = shared_threads
+    result = await updated(world)
+    expected = {"adv": 2.0, "update_critic": 1.5, "update_actor": 2.0}
+    assert result.timings_s == pytest.approx(expected, abs=1e-4)
+    alone = await updated(await make_world(tmp_path / "alone"))
+    assert alone.timings_s.keys() == {"update_actor"}
+
+
+@in_virtual_time
 async def test_a_cut_update_goes_on_from_its_progress(tmp_path: Path) -> None:
     world = await make_world(tmp_path)
     handle = world.stages.learner.handle
