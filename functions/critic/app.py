@@ -3,17 +3,13 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from functions.critic.batch import read_value_rows
 from functions.critic.config import CriticConfig
 from functions.critic.update import ValueUpdateResult, update_values
 from functions.critic.value_model import initial_value_model, new_value_model
-from shared.codec.token_values import encode_token_values
 from shared.contracts.call import StageCall
-from shared.contracts.completion import SampleId
 from shared.contracts.critic import CriticInit, CriticInputs, CriticOutputs, ValuesInputs, ValueUpdateInputs
 from shared.contracts.errors import InvalidInput, UpdateFailed
 from shared.contracts.policy import PolicyRef
@@ -25,8 +21,10 @@ from shared.service.model_paths import checked_model
 from shared.service.settings import FunctionSettings
 from shared.training.model_in_training import ModelInTraining
 from shared.training.rows import SequenceRow
-from shared.training.scoring import score_trained_tokens
-from shared.training.stored_rows import read_completions, read_prompts, sequence_row
+from shared.training.scoring_calls import ScoringCalls
+
+MICRO_BATCH_KEY = "critic.ppo_max_token_len_per_gpu"
+"""What a run's config calls the tokens of one pass."""
 
 
 class CriticHandler:
@@ -40,6 +38,9 @@ class CriticHandler:
     def __init__(self, settings: FunctionSettings) -> None:
         self._settings = settings
         self._trained = ModelInTraining(new_value_model, name="critic")
+        self._values_calls = ScoringCalls(
+            self._trained, vector="values", blob_kind="values", stage="critic", setting=MICRO_BATCH_KEY
+        )
 
     async def handle(self, call: StageCall[CriticInputs], context: CallContext) -> Outcome[CriticOutputs]:
         """Run the call's operation. Raises ``InvalidInput``, ``MissingBlob``, ``UpdateFailed``, ``Cancelled``."""
@@ -70,25 +71,13 @@ class CriticHandler:
         self, call: StageCall[CriticInputs], inputs: ValuesInputs, critic: PolicyRef, context: CallContext
     ) -> Outcome[CriticOutputs]:
         path = checked_model(critic.model, self._settings)
-        with context.watch.measure("load"):
-            prompts = await read_prompts(inputs.prompts, inputs.row_uids, context)
-            completions = await read_completions(call.key.batch, inputs.row_uids, inputs.num_samples, context)
-        rows = [sequence_row(prompts[id.row_uid], completion) for id, completion in completions.items()]
-        model = await self._trained.frozen(critic, path, context, threads=call.threads)
-
-        def compute() -> dict[SampleId, NDArray[np.float32]]:
-            use_threads(call.threads)
-            return score_trained_tokens(
-                model, rows, _first_output, max_token_len=inputs.max_token_len, compute=inputs.compute
-            )
-
-        with context.watch.measure("compute"):
-            values = await context.compute(compute)
-        context.stop.raise_if_set()
-        with context.watch.measure("store"):
-            blob = encode_token_values({"values": values})
-            ref = await context.blobs.put(call.key.run, call.key.step, f"{call.key.purpose}-values", blob)
-        return Outcome(outputs=CriticOutputs(values=ref), policy_version=critic.version, weights_digest=critic.digest)
+        scored = await self._values_calls.answer(call, inputs, critic, path, _first_output, context)
+        return Outcome(
+            outputs=CriticOutputs(values=scored.scores, partial=scored.partial),
+            status=scored.status,
+            policy_version=critic.version,
+            weights_digest=critic.digest,
+        )
 
     async def _update(
         self, call: StageCall[CriticInputs], inputs: ValueUpdateInputs, critic: PolicyRef, context: CallContext

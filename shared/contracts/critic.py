@@ -31,6 +31,8 @@ class ValuesInputs(Wire):
     max_token_len: int = Field(ge=1, default=32768)
     """Tokens of one forward pass. Changes speed and memory, never a value."""
     compute: TrainingPass = TrainingPass()
+    partial: BlobRef | None = None
+    """Where the segment before this one stopped; ``None`` in the first."""
 
 
 class ValueUpdateConfig(Wire):
@@ -67,10 +69,12 @@ class CriticInputs(Wire):
 
 
 class CriticOutputs(Wire):
-    """Values by reference, or the critic's next version."""
+    """Values by reference, or the critic's next version; with status ``continue`` how to go on."""
 
     values: BlobRef | None = None
     """Token values ``values``: V of the state before each completion token."""
+    partial: BlobRef | None = None
+    """Names the completions whose values are finished, with status ``continue``."""
     critic: PolicyRef | None = None
     state: BlobRef | None = None
     num_updates: int = Field(ge=0, default=0)

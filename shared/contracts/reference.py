@@ -17,9 +17,14 @@ class ReferenceInputs(Wire):
     max_token_len: int = Field(ge=1, default=32768)
     """Tokens of one forward pass. Changes speed and memory, never a logprob."""
     compute: TrainingPass = TrainingPass()
+    partial: BlobRef | None = None
+    """Where the segment before this one stopped; ``None`` in the first."""
 
 
 class ReferenceOutputs(Wire):
-    """Token values ``reference_logprobs``: the full softmax at the sampling temperature, of the sampled ids."""
+    """The logprobs by reference, or with status ``continue`` how to go on."""
 
-    logprobs: BlobRef
+    logprobs: BlobRef | None = None
+    """Token values ``reference_logprobs``: the full softmax at the sampling temperature, of the sampled ids."""
+    partial: BlobRef | None = None
+    """Names the completions that are finished, with status ``continue``."""

@@ -1,4 +1,4 @@
-"""What can be wrong with rows, state or an update. All but the last are bad input: the same call can never succeed."""
+"""What can be wrong with rows, state or an update. Bad input is what the same call can never succeed with."""
 
 from shared.contracts.errors import InvalidInput, UpdateFailed
 
@@ -21,3 +21,7 @@ class NonFiniteGradient(UpdateFailed):
 
 class UpdateTooLong(UpdateFailed):
     """No call has the time for a single micro-batch, as measured on those before; the version is unchanged."""
+
+
+class ScoringTooLong(InvalidInput):
+    """No call has the time for a single micro-batch of the size that the call allows, as measured on those before."""

@@ -4,23 +4,26 @@ Shapes: T tokens of one completion, M trained tokens of a micro-batch, V outputs
 """
 
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from shared.codec.token_values import TokenValues
 from shared.contracts.completion import SampleId
 from shared.contracts.training_pass import DEFAULT_PASS, TrainingPass
 from shared.training.batching import pack_micro_batches
 from shared.training.errors import InvalidRows
 from shared.training.forward import scatter_trained, trained_logits
+from shared.training.passes import within_budget
 from shared.training.prompt_sharing import supports_prompt_sharing
 from shared.training.rows import SequenceRow
+from shared.training.time_budget import UNLIMITED, Budget
 
 ReadOutputs = Callable[[Tensor, Sequence[SequenceRow]], Tensor]
 """(model outputs at the trained tokens [M, V], their rows) → one number each [M]."""
+NOTHING: TokenValues = MappingProxyType({})
 
 
 @torch.inference_mode()
@@ -31,21 +34,28 @@ def score_trained_tokens(
     *,
     max_token_len: int,
     compute: TrainingPass = DEFAULT_PASS,
-) -> dict[SampleId, NDArray[np.float32]]:
+    budget: Budget = UNLIMITED,
+    finished: TokenValues = NOTHING,
+) -> TokenValues:
     """What `read` makes of the model's outputs, by completion. [T] float32, 0 where `loss_mask` is False.
 
     `max_token_len` bounds the tokens of one forward pass, padding included where there is any.
+
+    `budget` is asked before every pass. Where it ends before the rows, the completions that are missing are left to a
+    call with the same arguments and these numbers as `finished`; such calls together are bit-equal to a single one.
     """
     refuse_unknown_tokens(rows, model.get_input_embeddings().weight.shape[0])
     share_prompts = supports_prompt_sharing(model)
-    scored: dict[SampleId, NDArray[np.float32]] = {}
+    ids = [SampleId(row.row_uid, row.sample) for row in rows]
     plan = pack_micro_batches(rows, range(len(rows)), max_token_len, share_prompts=share_prompts)
+    left = [indices for indices in plan if any(ids[index] not in finished for index in indices)]
+    scored = dict(finished)
     with trained_logits(model, share_prompts=share_prompts, config=compute) as logits_of:
-        for indices in plan:
+        for indices in within_budget(rows, left, budget, "scoring"):
             part = [rows[index] for index in indices]
             numbers = scatter_trained(read(logits_of(part), part).float(), part).cpu().numpy()
-            for row, values in zip(part, numbers, strict=True):
-                scored[SampleId(row.row_uid, row.sample)] = values[: row.num_tokens].copy()
+            for index, values in zip(indices, numbers, strict=True):
+                scored[ids[index]] = values[: rows[index].num_tokens].copy()
     return scored
 
 

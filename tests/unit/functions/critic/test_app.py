@@ -1,5 +1,6 @@
 """The critic stage: version 0, values, and the next version."""
 
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +26,9 @@ from shared.contracts.learner import OptimConfig
 from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.stage import Purpose, Stage
 from shared.contracts.training_pass import TrainingPass
+from shared.service.handler import Outcome
 from shared.service.stop_flag import StopFlag
 from tests.unit.shared.training.stage_world import NUM_SAMPLES, ROWS, StageWorld, by_id, stage_world
-
 
 OPTIM = OptimConfig(lr=1e-2, total_steps=10, weight_decay=0.0)
 
@@ -84,13 +85,25 @@ class CriticWorld:
         """The same return at every token."""
         return {id: np.full(len(done.token_ids), value, np.float32) for id, done in self.completions.items()}
 
-    async def _call(
-        self, operation: Any, policy: PolicyRef | None, *, step: int = 0, purpose: Purpose = Purpose.TRAIN
-    ) -> CriticOutputs:
-        inputs = CriticInputs(operation=operation)
-        outcome = await self.world.call(self.handler, inputs, policy, step=step, purpose=purpose)
-        outputs: CriticOutputs = outcome.outputs
+    async def _call(self, operation: Any, policy: PolicyRef | None, **options: Any) -> CriticOutputs:
+        outputs: CriticOutputs = (await self.call(operation, policy, **options)).outputs
         return outputs
+
+    async def call(
+        self,
+        operation: Any,
+        policy: PolicyRef | None,
+        *,
+        step: int = 0,
+        purpose: Purpose = Purpose.TRAIN,
+        is_late: bool = False,
+    ) -> Outcome[Any]:
+        """One call, whose time may be over."""
+        world = self.world
+        if is_late:
+            world = replace(world, context=replace(world.context, deadline_at=time.time() - 1))
+        inputs = CriticInputs(operation=operation)
+        return await world.call(self.handler, inputs, policy, step=step, purpose=purpose)
 
 
 @pytest.fixture
@@ -220,6 +233,24 @@ async def test_returns_of_other_rows_and_missing_ones_are_refused(critic: Critic
     not_finite = critic.constant(0.7) | {SampleId(ROWS[0], 0): np.full(2, np.nan, np.float32)}
     with pytest.raises(InvalidInput, match="not finite"):
         await critic.update(version, None, not_finite)
+
+
+async def test_values_in_segments_are_bit_equal_to_those_in_a_piece(critic: CriticWorld) -> None:
+    made = await critic.update(await critic.init(), None, critic.constant(0.7))
+    assert made.critic is not None
+    inputs = ValuesInputs(prompts=critic.prompts, row_uids=ROWS, num_samples=NUM_SAMPLES, max_token_len=1)
+    whole = await critic.call(inputs, made.critic)
+    outcome, num_segments = None, 0
+    while outcome is None or outcome.status == "continue":
+        # Its time is over, and it does not know its pace: it makes one pass all the same.
+        critic.handler = CriticHandler(critic.world.settings)
+        partial = None if outcome is None else outcome.outputs.partial
+        outcome = await critic.call(inputs.model_copy(update={"partial": partial}), made.critic, is_late=True)
+        num_segments += 1
+        assert (outcome.outputs.values is None) == (outcome.outputs.partial is not None)
+
+    assert num_segments == len(critic.completions)
+    assert outcome.outputs == whole.outputs
 
 
 async def test_a_call_without_a_version_is_refused(critic: CriticWorld) -> None:
