@@ -16,16 +16,17 @@ VOLATILE = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "d
 
 
 def fingerprint(prepared: Prepared) -> dict[str, str]:
-    """SHA-256 by name: ``model`` (its architecture), ``tokenizer``, ``data.train_files`` (the rows as they are used),
-    and each file that the reward names.
+    """SHA-256 by name: ``model`` (its architecture), ``tokenizer``, the architecture of each model that stands for the
+    policy's first in the critic or the reference, ``data.train_files`` (the rows as they are used), and each file that
+    the reward names.
 
     Reads the files and hashes every row: call it off the event loop.
     """
     folder = prepared.model_folder
-    model = json.loads((folder / "config.json").read_text())
     return {
-        "model": _sha256(_canonical({name: value for name, value in model.items() if name not in VOLATILE})),
+        "model": _architecture(folder),
         "tokenizer": _sha256(_bytes_of(folder / "tokenizer.json") + _canonical(list(prepared.eos_token_ids))),
+        **{field: _architecture(other) for field, other in prepared.other_models.items()},
         "data.train_files": _rows(prepared.train.prompts),
         **{f"reward.{name}": _sha256(file.read_bytes()) for name, file in _files(prepared.config.reward)},
     }
@@ -49,6 +50,11 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
         else:
             values[name] = node
     return values
+
+
+def _architecture(folder: Path) -> str:
+    model = json.loads((folder / "config.json").read_text())
+    return _sha256(_canonical({name: value for name, value in model.items() if name not in VOLATILE}))
 
 
 def _rows(prompts: Sequence[Prompt]) -> str:

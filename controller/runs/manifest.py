@@ -39,6 +39,9 @@ class Manifest(Wire):
     policy: PolicyRef
     state: BlobRef | None
     """The learner's optimizer state; ``None`` before its first update."""
+    packing_plan: BlobRef | None = None
+    """How the last step's rows went through the model together: with it, that step can be replayed bit for bit on a
+    machine that would pack them otherwise."""
     previous_policy: PolicyRef | None = None
     critic: PolicyRef | None = None
     """The critic's version; ``None`` without a critic."""

@@ -1,7 +1,7 @@
 """A run's model and data, read and checked before anything starts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
@@ -14,6 +14,7 @@ from controller.runs.data.library import DatasetLibrary
 from controller.runs.data.paths import resolve_paths, stored_file
 from controller.runs.data.sampler import Sampler
 from controller.runs.data.split import hold_out, num_shared
+from controller.runs.other_models import other_models
 from shared.contracts.errors import InvalidInput
 from shared.contracts.policy import ModelRef
 from shared.contracts.prompt import Prompt
@@ -30,6 +31,8 @@ class Prepared:
     model: ModelRef
     model_folder: Path
     """Where the model's config and tokenizer lie on this machine."""
+    other_models: Mapping[str, Path] = field(default_factory=dict)
+    """Folders of the models that the critic and the reference start from, by the key that names one."""
     eos_token_ids: tuple[int, ...]
     train: Dataset
     heldout: tuple[Prompt, ...]
@@ -58,6 +61,7 @@ def prepare(
         raise ConfigInvalid(
             [ConfigProblem(field="model.path", reason=error.message, suggestion="name a Hugging Face model folder")]
         ) from error
+    others = other_models(config, tokenizer)
     context = context_tokens(folder)
     # A user's function may read any column; most built-in rules compare with the ground truth.
     needs_truth = config.reward.needs_ground_truth
@@ -83,6 +87,7 @@ def prepare(
         config=config,
         model=ModelRef(path=config.model.path),
         model_folder=folder,
+        other_models=others,
         eos_token_ids=tokenizer.eos_token_ids,
         train=train,
         heldout=heldout.prompts if heldout else (),

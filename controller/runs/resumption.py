@@ -28,7 +28,7 @@ from controller.runs.fingerprint import fingerprint, flat
 from controller.runs.manifest import Manifest, named_blobs, with_blobs
 from controller.runs.prepared import Prepared
 from controller.runs.scrubbing import scrubbed
-from shared.contracts.policy import BlobRef, PolicyRef
+from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.store.blobs import BlobStore
 
 FIELD = "trainer.resume_from_path"
@@ -66,12 +66,14 @@ FREE_KEYS = frozenset(
         "trainer.total_epochs",
         "trainer.total_training_steps",
         # what the digests tell
+        "critic.model.path",
         "data.answer_key",
         "data.filter_overlong_prompts",
         "data.max_prompt_length",
         "data.prompt_key",
         "data.train_files",
         "model.path",
+        "reference.model.path",
         "reward.custom_reward_function.path",
     }
 )
@@ -196,17 +198,17 @@ async def import_checkpoint(saved: SavedCheckpoint, run: str, prepared: Prepared
         refs[name] = await blobs.put(run, head.step, kind, data)
     history = await asyncio.to_thread(_read, saved.folder / HISTORY_FILE)
 
-    def here(policy: PolicyRef | None) -> PolicyRef | None:
-        """The policy with its model as this run names it."""
-        same = policy is not None and policy.model == saved.head.policy.model
-        return policy.model_copy(update={"model": prepared.model}) if policy is not None and same else policy
+    def here(policy: PolicyRef | None, own_path: str | None = None) -> PolicyRef | None:
+        """The policy with its model as this run names it: ``own_path`` where it is not the policy's."""
+        model = prepared.model if own_path is None else ModelRef(path=own_path)
+        return None if policy is None else policy.model_copy(update={"model": model})
 
     moved = with_blobs(head, refs)
     return moved.model_copy(
         update={
             "policy": here(moved.policy),
-            "critic": here(moved.critic),
-            "reference": here(moved.reference),
+            "critic": here(moved.critic, prepared.config.critic.model.path),
+            "reference": here(moved.reference, prepared.config.reference.model.path),
             "previous_policy": None,
             "first_step": head.step,
             "checkpoints": (),

@@ -49,6 +49,7 @@ def _next_head(head: Manifest, rounds: Rounds, updated: Updated) -> Manifest:
             "leftover_rows": rounds.position.leftover,
             "policy": updated.policy,
             "state": updated.state,
+            "packing_plan": updated.packing_plan,
             "previous_policy": head.policy,
             "critic": updated.critic,
             "critic_state": updated.critic_state,

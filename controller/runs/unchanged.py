@@ -39,6 +39,8 @@ def _of(name: str, prepared: Prepared) -> ConfigProblem:
         return _problem("data.train_files", "the rows of", data.train_files)
     if name == "data.val_files":
         return _problem(name, "the rows of", data.val_files or ())
+    if name in prepared.other_models:
+        return _problem(name, "the config of", (str(prepared.other_models[name]),))
     return _problem("model.path", f"the {name} of", (prepared.config.model.path,))
 
 

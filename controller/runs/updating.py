@@ -28,6 +28,8 @@ class Updated:
     critic: PolicyRef | None
     critic_state: BlobRef | None
     kl_coef: float | None
+    packing_plan: BlobRef | None
+    """How the update's rows went through the model together."""
     metrics: dict[str, float]
     """Of all calls; the learner's stand where a critic names the same."""
     timings_s: Mapping[str, float]
@@ -58,6 +60,7 @@ async def update_models(
             critic=None,
             critic_state=None,
             kl_coef=reply.outputs.kl_coef,
+            packing_plan=reply.outputs.packing_plan,
             metrics=reply.metrics,
             timings_s={"update_actor": clock() - began_at},
         )
@@ -76,6 +79,7 @@ async def update_models(
         critic_state=fitted.outputs.state,
         # Where the rewards became advantages, their KL was measured: the update has not seen it.
         kl_coef=said.outputs.kl_coef,
+        packing_plan=reply.outputs.packing_plan,
         metrics={**fitted.metrics, **said.metrics, **reply.metrics},
         timings_s={"adv": said_at - began_at, **stages.timings_s},
     )

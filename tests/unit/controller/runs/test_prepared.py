@@ -1,5 +1,7 @@
 """A run's model and data, read and checked before anything starts."""
 
+import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -192,3 +194,41 @@ def test_a_learning_rate_that_has_no_step_to_fall_in_is_refused(
     assert problem.field == "actor.optim.lr_warmup_steps"
     assert f"a {schedule} learning rate falls after its warm-up, and the run has only 3 steps" in problem.reason
     assert problem.suggestion == "use at most 2, or train longer"
+
+
+def other_model(root: Path, name: str, **words: Any) -> Path:
+    """The policy's model again, with some of its words changed: ``{word: id}``, ``None`` to leave it out."""
+    folder = root / name
+    shutil.copytree(root / "model", folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"] | words
+    tokenizer["model"]["vocab"] = {word: id for word, id in vocabulary.items() if id is not None}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+ALL = {"algorithm__adv_estimator": "gae", "actor__use_kl_loss": True}
+
+
+def test_critic_and_reference_may_be_other_models_with_the_policys_words(root: Path) -> None:
+    critic, reference = other_model(root, "critic"), other_model(root, "reference", extra=22)
+    found = prepared(root, **ALL, critic__model__path="critic", reference__model__path="reference")
+    assert found.other_models == {"critic.model.path": critic, "reference.model.path": reference}
+    (critic / "tokenizer.json").unlink()
+    prepared(root, **ALL, critic__model__path="critic")
+    assert prepared(root, **ALL).other_models == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"w3": 6, "w4": 5}, "the token 'w3' has id 5 in model.path and 6 here; 2 of 22 differ"),
+        ({"w19": None}, "the token 'w19' has id 21 in model.path and none here; 1 of 22 differ"),
+    ],
+)
+def test_a_critic_or_a_reference_with_other_words_is_refused(root: Path, words: dict[str, Any], reason: str) -> None:
+    other_model(root, "other", **words)
+    with pytest.raises(ConfigInvalid) as caught:
+        prepared(root, **ALL, critic__model__path="other", reference__model__path="other")
+    assert [problem.field for problem in caught.value.problems] == ["critic.model.path", "reference.model.path"]
+    assert all(reason in problem.reason for problem in caught.value.problems)

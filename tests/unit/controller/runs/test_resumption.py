@@ -12,12 +12,26 @@ from typing import Any
 
 import pytest
 
-from controller.runs.checkpoints import HISTORY_FILE, MANIFEST_FILE, MODEL_FOLDER, RUN_FILE, newest_checkpoint
+from controller.runs.checkpoints import (
+    HISTORY_FILE,
+    MANIFEST_FILE,
+    MODEL_FOLDER,
+    RUN_FILE,
+    SavedRun,
+    newest_checkpoint,
+)
 from controller.runs.config.problems import ConfigInvalid
 from controller.runs.fingerprint import fingerprint
 from controller.runs.loop import RunLoop
 from controller.runs.manifest import Manifest
-from controller.runs.resumption import check_fits, differences, find_checkpoint, read_checkpoint, saved_run
+from controller.runs.resumption import (
+    check_fits,
+    differences,
+    find_checkpoint,
+    import_checkpoint,
+    read_checkpoint,
+    saved_run,
+)
 from shared.contracts.call import BatchKey
 from shared.contracts.stage import Purpose
 from tests.fakes.virtual import in_virtual_time
@@ -232,6 +246,40 @@ def test_another_model_or_tokenizer_is_refused(folder: Path, tmp_path: Path) -> 
     shutil.copy(folder / MODEL_FOLDER / "config.json", model)
     (model / "tokenizer.json").write_text('{"version": "1.0", "model": {}}')
     assert "tokenizer: its content" in problems_with(folder, tmp_path)["model.path"]
+
+
+def test_the_critics_and_the_references_model_count_by_content_and_not_by_place(tmp_path: Path) -> None:
+    for name, hidden_size in (("a", 8), ("b", 8), ("c", 16)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps({"hidden_size": hidden_size, "_name_or_path": name}))
+    asked = {"algorithm__adv_estimator": "gae", "actor__use_kl_loss": True}
+
+    def saved(folder: str | None) -> SavedRun:
+        keys = ("critic.model.path", "reference.model.path")
+        paths = {} if folder is None else {key.replace(".", "__"): str(tmp_path / folder) for key in keys}
+        prepared = prepared_of(config_of(**asked, **paths), tmp_path / "a")
+        others = {} if folder is None else dict.fromkeys(keys, tmp_path / folder)
+        return saved_run("", replace(prepared, other_models=others))
+
+    assert differences(saved("a"), saved("b"), tmp_path) == []
+    for other in ("c", None):
+        fields = [problem.field for problem in differences(saved("a"), saved(other), tmp_path)]
+        assert fields == ["critic.model.path", "reference.model.path"]
+
+
+@in_virtual_time
+async def test_critic_and_reference_go_on_with_their_models_as_the_new_run_names_them(tmp_path: Path) -> None:
+    asked = {"algorithm__adv_estimator": "gae", "actor__use_kl_loss": True, **SIX}
+    first = await make_world(tmp_path / "first", **asked, critic__model__path="/old/critic", model__path="/old/policy")
+    await first.drive()
+    saved = read_checkpoint(first.checkpoint_root / "global_step_6")
+    here = {"critic__model__path": "/new/critic", "model__path": "/new/policy"}
+    prepared = prepared_of(config_of(**asked, **here), tmp_path)
+    head = await import_checkpoint(saved, RUN, prepared, first.blobs)
+    assert head.critic is not None
+    assert head.reference is not None
+    models = [policy.model.path for policy in (head.policy, head.critic, head.reference)]
+    assert models == ["/new/policy", "/new/critic", "/new/policy"]
 
 
 def test_the_reward_functions_content_counts_and_not_its_place(tmp_path: Path) -> None:

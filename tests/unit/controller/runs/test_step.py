@@ -32,6 +32,8 @@ async def test_a_step_makes_the_next_head(tmp_path: Path) -> None:
     assert after.previous_policy == head.policy
     assert after.state is not None
     assert await world.blobs.get(after.policy.weights)
+    assert after.packing_plan is not None
+    assert after.packing_plan.id in after.kept_blobs()
     assert (after.run_seed, after.evaluated, after.checkpoints) == (42, (0,), ())
 
 
