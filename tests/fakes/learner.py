@@ -42,8 +42,9 @@ class FakeLearner:
                 policy, state = await self._update(call, update, context)
             case AdvantagesInputs() as inputs:
                 return await self._advantages(call, inputs, context)
+        plan = await context.blobs.put(call.key.run, policy.version, "packing-plan", b"[[[0]]]")
         return Outcome(
-            outputs=LearnerOutputs(policy=policy, state=state, num_updates=1),
+            outputs=LearnerOutputs(policy=policy, state=state, num_updates=1, packing_plan=plan),
             metrics={"actor/loss": 1.0},
             policy_version=policy.version - 1,
             weights_digest=call.policy.digest if call.policy else None,

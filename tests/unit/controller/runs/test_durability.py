@@ -48,7 +48,7 @@ async def test_weights_and_optimizer_states_are_durable_at_every_step(tmp_path: 
 
     await world.drive(store=replace(world.store, runs=cast(RunStore, runs)))
 
-    states = ["critic.weights", "critic_state", "policy.weights", "state"]
+    states = ["critic.weights", "critic_state", "packing_plan", "policy.weights", "state"]
     assert runs.read == {0: ["critic.weights", "policy.weights"]} | dict.fromkeys(range(1, 5), states)
 
 
