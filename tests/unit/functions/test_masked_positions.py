@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from functions.critic.app import CriticHandler
@@ -39,6 +39,8 @@ from shared.contracts.stage import Purpose, Stage
 from shared.modeling.weights import state_dict_to_blob
 from tests.unit.shared.training.stage_world import NUM_SAMPLES, ROWS, RUN, StageWorld, stage_world
 
+FEW = settings(max_examples=4, phases=(Phase.generate,), suppress_health_check=[HealthCheck.too_slow])
+"""Each example is several calls; to make a failing one smaller would take minutes."""
 GARBAGE = (1e6, -1e6, 3e38, np.nan, np.inf, -np.inf)
 OPTIM = OptimConfig(lr=1e-2, total_steps=10)
 KL: dict[str, Any] = {
@@ -212,7 +214,7 @@ def test_the_learners_advantages_update_and_metrics(tmp_path: Path, name: str, s
     algorithm = ALGORITHMS[name]
     expected = answers(tmp_path, Stage.LEARNER, clean, lambda batch: ask(batch, algorithm))
 
-    @settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+    @FEW
     @given(choices=st.data())
     def check(choices: st.DataObject) -> None:
         assert answers(tmp_path, Stage.LEARNER, dirty(choices), lambda batch: ask(batch, algorithm)) == expected
@@ -223,7 +225,7 @@ def test_the_learners_advantages_update_and_metrics(tmp_path: Path, name: str, s
 def test_the_critics_update_and_metrics(tmp_path: Path) -> None:
     expected = answers(tmp_path, Stage.CRITIC, clean, fit)
 
-    @settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+    @FEW
     @given(choices=st.data())
     def check(choices: st.DataObject) -> None:
         assert answers(tmp_path, Stage.CRITIC, dirty(choices), fit) == expected
