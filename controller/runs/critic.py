@@ -7,6 +7,7 @@ from controller.runs.config.model_to_wire import training_pass
 from controller.runs.context import RunContext
 from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
+from controller.runs.segments import to_the_end
 from controller.runs.together import together
 from controller.scheduling.sharding import cut_into_shards
 from shared.contracts.batch import BatchPart
@@ -36,26 +37,28 @@ async def value_batch(
     if critic is None:
         return ()
     shards = cut_into_shards(row_uids, num_samples=run.config.rollout.n, sequence_tokens=run.config.sequence_tokens)
-    replies = await together(
-        *(
-            run.client.call(
-                CallKey(**batch.model_dump(), stage=Stage.CRITIC, operation="values", shard=shard),
-                CriticInputs(
-                    operation=ValuesInputs(
-                        prompts=prompts,
-                        row_uids=rows,
-                        num_samples=run.config.rollout.n,
-                        compute=training_pass(run.config),
-                    )
-                ),
+
+    async def value(shard: int, rows: tuple[str, ...]) -> BlobRef:
+        async def ask(segment: int, partial: BlobRef | None) -> StageReply[CriticOutputs]:
+            inputs = ValuesInputs(
+                prompts=prompts,
+                row_uids=rows,
+                num_samples=run.config.rollout.n,
+                max_token_len=run.config.values_max_token_len,
+                compute=training_pass(run.config),
+                partial=partial,
+            )
+            return await run.client.call(
+                CallKey(**batch.model_dump(), stage=Stage.CRITIC, operation="values", shard=shard, segment=segment),
+                CriticInputs(operation=inputs),
                 CriticOutputs,
                 policy=critic,
                 threads=run.resources.num_threads,
             )
-            for shard, rows in enumerate(shards)
-        )
-    )
-    return tuple(_values(reply) for reply in replies)
+
+        return _values(await to_the_end(Stage.CRITIC, ask, lambda outputs: outputs.partial))
+
+    return tuple(await together(*(value(shard, rows) for shard, rows in enumerate(shards))))
 
 
 async def update_critic(

@@ -9,14 +9,12 @@ from controller.runs.context import RunContext
 from controller.runs.critic import update_critic
 from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
+from controller.runs.segments import to_the_end
 from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, CallKey, StageReply
 from shared.contracts.learner import AdvantagesInputs, LearnerInputs, LearnerOutputs, UpdateInputs
 from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.stage import Stage
-
-MAX_SEGMENTS = 10_000
-"""A bound on what the deadline may cut one update into; far beyond any real run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +94,8 @@ async def update_policy(
     threads: int,
 ) -> tuple[StageReply[LearnerOutputs], PolicyRef]:
     """Ask the learner for version k+1, segment after segment. Raises ``ContractBroken`` if it made another."""
-    progress: BlobRef | None = None
-    for segment in range(MAX_SEGMENTS):
+
+    async def ask(segment: int, progress: BlobRef | None) -> StageReply[LearnerOutputs]:
         inputs = UpdateInputs(
             parts=parts,
             num_samples=run.config.rollout.n,
@@ -110,17 +108,16 @@ async def update_policy(
             flat_rows=flat_rows,
             progress=progress,
         )
-        reply = await run.client.call(
+        return await run.client.call(
             CallKey(**batch.model_dump(), stage=Stage.LEARNER, segment=segment),
             LearnerInputs(operation=inputs),
             LearnerOutputs,
             policy=head.policy,
             threads=threads,
         )
-        if reply.status == "done":
-            return reply, _version(reply.outputs.policy, head.policy.version + 1)
-        progress = reply.outputs.progress
-    raise ContractBroken(f"learner asked to be continued {MAX_SEGMENTS} times: swap its image")
+
+    reply = await to_the_end(Stage.LEARNER, ask, lambda outputs: outputs.progress)
+    return reply, _version(reply.outputs.policy, head.policy.version + 1)
 
 
 async def _advantages(

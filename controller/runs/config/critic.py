@@ -41,4 +41,5 @@ class CriticConfig(Section):
     grad_clip: float = Field(gt=0, default=1.0)
     """Largest norm of the gradient. Default 1, as everywhere."""
     ppo_max_token_len_per_gpu: int | None = Field(ge=1, le=2**26, default=None)
-    """Tokens of one micro-batch, never the gradient. Default null: ``actor.ppo_max_token_len_per_gpu``."""
+    """Tokens of one micro-batch, never the gradient; values take twice as many at once. Default null:
+    ``actor.ppo_max_token_len_per_gpu``."""

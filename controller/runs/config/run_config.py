@@ -66,6 +66,11 @@ class RunConfig(Section):
         """Tokens of one forward pass of the reference."""
         return self.reference.log_prob_max_token_len_per_gpu or 2 * self.actor.ppo_max_token_len_per_gpu
 
+    @property
+    def values_max_token_len(self) -> int:
+        """Tokens of one forward pass of the critic that says values: nothing is kept for a backward pass."""
+        return 2 * (self.critic.ppo_max_token_len_per_gpu or self.actor.ppo_max_token_len_per_gpu)
+
     def total_steps(self, num_rows: int) -> int:
         """Steps of the run on ``num_rows`` training rows.
 
