@@ -5,13 +5,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from functions.critic.batch import read_value_rows
-from functions.critic.config import CriticConfig
-from functions.critic.update import ValueUpdateResult, update_values
+from functions.critic.config import MICRO_BATCH_KEY
+from functions.critic.update_call import UpdateCalls
 from functions.critic.value_model import initial_value_model, new_value_model
 from shared.contracts.call import StageCall
 from shared.contracts.critic import CriticInit, CriticInputs, CriticOutputs, ValuesInputs, ValueUpdateInputs
-from shared.contracts.errors import InvalidInput, UpdateFailed
+from shared.contracts.errors import InvalidInput
 from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Stage
 from shared.modeling.threads import use_threads
@@ -22,9 +21,6 @@ from shared.service.settings import FunctionSettings
 from shared.training.model_in_training import ModelInTraining
 from shared.training.rows import SequenceRow
 from shared.training.scoring_calls import ScoringCalls
-
-MICRO_BATCH_KEY = "critic.ppo_max_token_len_per_gpu"
-"""What a run's config calls the tokens of one pass."""
 
 
 class CriticHandler:
@@ -41,6 +37,7 @@ class CriticHandler:
         self._values_calls = ScoringCalls(
             self._trained, vector="values", blob_kind="values", stage="critic", setting=MICRO_BATCH_KEY
         )
+        self._updates = UpdateCalls(self._trained)
 
     async def handle(self, call: StageCall[CriticInputs], context: CallContext) -> Outcome[CriticOutputs]:
         """Run the call's operation. Raises ``InvalidInput``, ``MissingBlob``, ``UpdateFailed``, ``Cancelled``."""
@@ -50,7 +47,10 @@ class CriticHandler:
             case ValuesInputs() as inputs:
                 return await self._values(call, inputs, _critic_of(call), context)
             case ValueUpdateInputs() as inputs:
-                return await self._update(call, inputs, _critic_of(call), context)
+                critic = _critic_of(call)
+                return await self._updates.answer(
+                    call, inputs, critic, checked_model(critic.model, self._settings), context
+                )
 
     async def _publish_initial(
         self, call: StageCall[CriticInputs], inputs: CriticInit, context: CallContext
@@ -79,34 +79,6 @@ class CriticHandler:
             weights_digest=critic.digest,
         )
 
-    async def _update(
-        self, call: StageCall[CriticInputs], inputs: ValueUpdateInputs, critic: PolicyRef, context: CallContext
-    ) -> Outcome[CriticOutputs]:
-        path = checked_model(critic.model, self._settings)
-        with context.watch.measure("load"):
-            rows = await read_value_rows(call.key.batch, inputs, context)
-        config = CriticConfig.from_contract(inputs.optim, inputs.update)
-        trained = await self._trained.take(critic, path, inputs.state, config, context, threads=call.threads)
-
-        def compute() -> ValueUpdateResult:
-            use_threads(call.threads)
-            return update_values(
-                trained.model, trained.optimizer, rows, config, step=call.key.step, go_on=lambda: _go_on(context)
-            )
-
-        with context.watch.measure("compute"):
-            result = await context.compute(compute)
-        context.stop.raise_if_set()
-        made, state = await self._trained.publish(
-            trained, critic.version + 1, critic.model, call.key.run, call.key.step + 1, context
-        )
-        return Outcome(
-            outputs=CriticOutputs(critic=made, state=state, num_updates=result.num_updates),
-            metrics=result.metrics,
-            policy_version=critic.version,
-            weights_digest=critic.digest,
-        )
-
     async def close(self) -> None:
         """Nothing is held that the process's end does not free."""
 
@@ -115,16 +87,6 @@ def _critic_of(call: StageCall[CriticInputs]) -> PolicyRef:
     if call.policy is None:
         raise InvalidInput("policy: the critic's own version is needed")
     return call.policy
-
-
-def _go_on(context: CallContext) -> None:
-    """Raises where nobody waits for the update any more, or it would be thrown away by the platform's limit."""
-    context.stop.raise_if_set()
-    if context.remaining_s() <= 0:
-        raise UpdateFailed(
-            "the critic's update takes longer than one call may, and is not cut: lower critic.ppo_epochs or "
-            "data.train_batch_size, give the critic more compute, or raise its timeoutSeconds"
-        )
 
 
 def _first_output(outputs: Tensor, rows: Sequence[SequenceRow]) -> Tensor:

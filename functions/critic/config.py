@@ -7,6 +7,9 @@ from shared.contracts.learner import LossAggregation, OptimConfig
 from shared.contracts.training_pass import DEFAULT_PASS, TrainingPass
 from shared.training.optimizer_config import OptimizerConfig
 
+MICRO_BATCH_KEY = "critic.ppo_max_token_len_per_gpu"
+"""What a run's config calls the tokens of one pass."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticConfig(OptimizerConfig):

@@ -3,42 +3,43 @@
     rows ─▶ mini-batches ─▶ micro-batches ─▶ values ─▶ clipped loss ─▶ gradient ─▶ optimizer update
 
 The denominators are those of the whole mini-batch, so how it is cut into micro-batches changes nothing. The order does
-not depend on arrival, and on CPU a replay gives the same bits.
-
-Shapes: B rows, T longest completion.
+not depend on arrival, and on CPU a replay gives the same bits, in however many calls.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
 from functions.critic.config import CriticConfig
 from functions.critic.rows import ValueRow
-from functions.critic.value_loss import clipped_value_loss
-from shared.training.aggregation import LossDenominators, aggregate
+from functions.critic.work import Work
 from shared.training.batching import MiniBatch, pack_micro_batches, split_mini_batches
-from shared.training.forward import TrainedLogits, scatter_trained, trained_logits
-from shared.training.gradient import clip_gradient, complete_gradient
-from shared.training.metric_sums import MetricSums
-from shared.training.optimizer import configure, trainable_parameters
-from shared.training.padding import pad_to_batch
+from shared.training.forward import trained_logits
+from shared.training.optimizer import configure
+from shared.training.progress import UpdateProgress
 from shared.training.prompt_sharing import supports_prompt_sharing
 from shared.training.rows import sort_rows
 from shared.training.schedule import learning_rate
 from shared.training.scoring import refuse_unknown_tokens
+from shared.training.time_budget import UNLIMITED, Budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueUpdateResult:
-    """What a step did."""
+    """What a step did, or did so far."""
 
     metrics: dict[str, float]
+    """Of the whole step; empty while it is not complete."""
     num_updates: int
+    """Optimizer updates of this step that the model now contains."""
+    progress: UpdateProgress | None
+    """How to go on; None when the step is complete."""
+    num_passes: int
+    """Micro-batches that this call computed."""
 
 
 def update_values(
@@ -48,79 +49,45 @@ def update_values(
     config: CriticConfig,
     *,
     step: int,
-    go_on: Callable[[], None] = lambda: None,
+    budget: Budget = UNLIMITED,
+    progress: UpdateProgress | None = None,
 ) -> ValueUpdateResult:
     """Trains the value model in place on one batch, given in any order.
 
-    `go_on` is asked before each micro-batch; what it raises ends the step, with the model somewhere in between.
-    Raises InvalidRows before anything has changed, NonFiniteGradient without applying that update.
+    `budget` is asked before every micro-batch. Where it ends before the step, the rest is made by a call with the same
+    arguments, the weights and optimizer state that this one left, and its `progress`; such calls together are
+    bit-equal to a single one.
+
+    Raises InvalidRows and DamagedState before anything has changed, NonFiniteGradient without applying that update;
+    earlier ones of the call remain, so the caller drops the model.
     """
     rows = sort_rows(rows)
     refuse_unknown_tokens(rows, model.get_input_embeddings().weight.shape[0])
     share_prompts = supports_prompt_sharing(model)
-    groups = list(dict.fromkeys(row.group for row in rows))
-    plan = [
-        pack_micro_batches(rows, indices, config.max_token_len, share_prompts=share_prompts)
-        for indices in split_mini_batches(rows, groups, config.ppo_mini_batch_size)
-    ]
+    at = UpdateProgress() if progress is None else progress.branch()
+    at.refuse_foreign_plan(len(rows))
+    if at.packing_plan is None:
+        at.packing_plan = _packing_plan(rows, config, share_prompts=share_prompts)
     lr = learning_rate(config, step)
     configure(optimizer, config, lr)
     model.eval()
-    sums = MetricSums()
-    updates = plan * config.ppo_epochs
     with trained_logits(model, share_prompts=share_prompts, config=config.compute) as values_of:
-        for mini_batch in updates:
-            _apply_update(model, optimizer, values_of, rows, mini_batch, config, sums, go_on)
-    metrics = {**batch_metrics(rows), "critic/lr": lr, **sums.reduce()}
-    return ValueUpdateResult(metrics=metrics, num_updates=len(updates))
+        work = Work(model, optimizer, values_of, rows, config, budget, at)
+        is_complete = work.train(at.packing_plan * config.ppo_epochs)
+    return ValueUpdateResult(
+        metrics={**batch_metrics(rows), "critic/lr": lr, **at.sums.reduce()} if is_complete else {},
+        num_updates=at.next_update,
+        progress=None if is_complete else at,
+        num_passes=work.num_passes,
+    )
 
 
-def _apply_update(
-    model: PreTrainedModel,
-    optimizer: AdamW,
-    values_of: TrainedLogits,
-    rows: Sequence[ValueRow],
-    mini_batch: MiniBatch,
-    config: CriticConfig,
-    sums: MetricSums,
-    go_on: Callable[[], None],
-) -> None:
-    """One optimizer update on the summed gradient of a mini-batch's micro-batches."""
-    parameters = trainable_parameters(model).values()
-    mask = pad_to_batch([rows[index].loss_mask for indices in mini_batch for index in indices])
-    denominators = LossDenominators.of(mask)
-    optimizer.zero_grad()
-    vf_loss = 0.0
-    for indices in mini_batch:
-        go_on()
-        part = [rows[index] for index in indices]
-        values = scatter_trained(values_of(part)[:, 0].float(), part)
-        loss_mask, old_values, returns = (
-            pad_to_batch(arrays).to(values.device)
-            for arrays in (
-                [row.loss_mask for row in part],
-                [row.old_values for row in part],
-                [row.returns for row in part],
-            )
-        )
-        losses = clipped_value_loss(values, old_values, returns, loss_mask, config.cliprange_value)
-        loss = aggregate(losses.token_loss, loss_mask, config.loss_agg_mode, denominators)
-        torch.autograd.backward(loss)
-        vf_loss += loss.item()
-        sums.add(
-            {
-                "critic/vf_clipfrac": float((losses.is_clipped & loss_mask).sum()),
-                "critic/vpred_mean": float(values.detach().double().sum()),
-            },
-            int(loss_mask.sum()),
-        )
-    complete_gradient(parameters)
-    try:
-        grad_norm = clip_gradient(parameters, config.max_grad_norm)
-        optimizer.step()
-    finally:
-        optimizer.zero_grad()
-    sums.add({"critic/vf_loss": vf_loss, "critic/grad_norm": grad_norm}, 1)
+def _packing_plan(rows: Sequence[ValueRow], config: CriticConfig, *, share_prompts: bool) -> list[MiniBatch]:
+    groups = list(dict.fromkeys(row.group for row in rows))
+    return [
+        pack_micro_batches(rows, indices, config.max_token_len, share_prompts=share_prompts)
+        for indices in split_mini_batches(rows, groups, config.ppo_mini_batch_size)
+    ]
 
 
 def batch_metrics(rows: Sequence[ValueRow]) -> dict[str, float]:

@@ -60,6 +60,8 @@ class ValueUpdateInputs(Wire):
     state: BlobRef | None
     optim: OptimConfig
     update: ValueUpdateConfig = ValueUpdateConfig()
+    progress: BlobRef | None = None
+    """Where the segment before this one stopped; ``None`` in the first."""
 
 
 class CriticInputs(Wire):
@@ -78,3 +80,5 @@ class CriticOutputs(Wire):
     critic: PolicyRef | None = None
     state: BlobRef | None = None
     num_updates: int = Field(ge=0, default=0)
+    progress: BlobRef | None = None
+    """Where an update is to go on, with status ``continue``."""

@@ -27,10 +27,11 @@ from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.stage import Purpose, Stage
 from shared.contracts.training_pass import TrainingPass
 from shared.service.handler import Outcome
-from shared.service.stop_flag import StopFlag
-from tests.unit.shared.training.stage_world import NUM_SAMPLES, ROWS, StageWorld, by_id, stage_world
+from tests.unit.shared.training.stage_world import NUM_SAMPLES, ROWS, GoneAfterOnePass, StageWorld, by_id, stage_world
 
 OPTIM = OptimConfig(lr=1e-2, total_steps=10, weight_decay=0.0)
+ONE_BY_ONE = {"ppo_epochs": 2, "ppo_mini_batch_size": 1, "max_token_len": 1}
+"""Four updates; a pass for every completion."""
 
 
 class CriticWorld:
@@ -71,7 +72,21 @@ class CriticWorld:
         **update: Any,
     ) -> CriticOutputs:
         """One value update towards the returns."""
-        inputs = ValueUpdateInputs(
+        inputs = await self.update_inputs(critic, state, returns, step=step, optim=optim, **update)
+        return await self._call(inputs, critic, step=step)
+
+    async def update_inputs(
+        self,
+        critic: PolicyRef,
+        state: BlobRef | None,
+        returns: dict[SampleId, np.ndarray],
+        *,
+        step: int = 0,
+        optim: OptimConfig = OPTIM,
+        **update: Any,
+    ) -> ValueUpdateInputs:
+        """Of such an update."""
+        return ValueUpdateInputs(
             parts=(BatchPart(prompts=self.prompts, row_uids=ROWS, values=(await self.values(critic, step=step),)),),
             num_samples=NUM_SAMPLES,
             returns=await self.world.put("returns", encode_token_values({"returns": returns})),
@@ -79,7 +94,6 @@ class CriticWorld:
             optim=optim,
             update=ValueUpdateConfig(**{"cliprange_value": None, **update}),
         )
-        return await self._call(inputs, critic, step=step)
 
     def constant(self, value: float) -> dict[SampleId, np.ndarray]:
         """The same return at every token."""
@@ -158,27 +172,78 @@ async def test_a_cold_critic_goes_on_bit_for_bit_where_a_warm_one_would(critic: 
     assert cold.state == warm.state
 
 
-async def test_an_update_that_is_too_long_or_not_wanted_ends_typed_and_leaves_nothing_behind(
-    critic: CriticWorld,
-) -> None:
-    version, world = await critic.init(), critic.world
-    expected = await critic.update(version, None, critic.constant(0.7))
-    stop = StopFlag()
-    stop.set("the caller is gone")
-    for context, error in (
-        (replace(world.context, deadline_at=0.0), UpdateFailed),
-        (replace(world.context, stop=stop), Cancelled),
-    ):
-        returns = ValueUpdateInputs(
-            parts=(BatchPart(prompts=critic.prompts, row_uids=ROWS, values=(await critic.values(version),)),),
-            num_samples=NUM_SAMPLES,
-            returns=await world.put("returns", encode_token_values({"returns": critic.constant(0.7)})),
-            state=None,
-            optim=OptimConfig(lr=1e-2, total_steps=10),
+@pytest.mark.parametrize("is_cold", [True, False])
+async def test_an_update_in_segments_is_bit_equal_to_one_in_a_piece(critic: CriticWorld, is_cold: bool) -> None:
+    version = await critic.init()
+    first = await critic.update(version, None, critic.constant(0.7))
+    assert first.critic is not None
+    inputs = await critic.update_inputs(first.critic, first.state, critic.constant(-0.7), **ONE_BY_ONE)
+    whole = await critic.call(inputs, first.critic)
+    critic.handler = CriticHandler(critic.world.settings)
+    outcome, num_segments = None, 0
+
+    while outcome is None or outcome.status == "continue":
+        critic.handler = CriticHandler(critic.world.settings) if is_cold else critic.handler
+        progress = None if outcome is None else outcome.outputs.progress
+        outcome = await critic.call(
+            inputs.model_copy(update={"progress": progress}), first.critic, is_late=is_cold or outcome is None
         )
-        with pytest.raises(error):
-            await replace(world, context=context).call(critic.handler, CriticInputs(operation=returns), version)
-        assert await critic.update(version, None, critic.constant(0.7)) == expected
+        num_segments += 1
+        assert (outcome.policy_version, outcome.weights_digest) == (1, first.critic.digest)
+        assert (outcome.outputs.critic is None) == (outcome.outputs.progress is not None)
+
+    assert num_segments == (2 * len(critic.completions) if is_cold else 2)
+    assert outcome.outputs == whole.outputs
+    assert outcome.metrics == whole.metrics
+
+
+async def test_an_update_for_which_no_call_has_the_time_is_refused_and_changes_nothing(critic: CriticWorld) -> None:
+    version = await critic.init()
+    inputs = await critic.update_inputs(version, None, critic.constant(0.7), **ONE_BY_ONE)
+    whole = await critic.call(inputs, version)
+    critic.handler = CriticHandler(critic.world.settings)
+    for _ in range(2):
+        cut = await critic.call(inputs, version, is_late=True)
+        assert cut.status == "continue"
+        inputs = inputs.model_copy(update={"progress": cut.outputs.progress})
+    with pytest.raises(UpdateFailed, match=r"smaller critic\.ppo_max_token_len_per_gpu, or a longer timeoutSeconds"):
+        await critic.call(inputs, version, is_late=True)
+
+    assert (await critic.call(inputs, version)).outputs == whole.outputs
+
+
+async def test_an_update_that_nobody_waits_for_ends_and_leaves_nothing_behind(critic: CriticWorld) -> None:
+    version, world = await critic.init(), critic.world
+    inputs = await critic.update_inputs(version, None, critic.constant(0.7), **ONE_BY_ONE)
+    expected = await critic.call(inputs, version)
+    stop = GoneAfterOnePass()
+    with pytest.raises(Cancelled, match="the caller is gone"):
+        await replace(world, context=replace(world.context, stop=stop)).call(
+            critic.handler, CriticInputs(operation=inputs), version
+        )
+    assert stop.num_asked == 2
+    assert (await critic.call(inputs, version)).outputs == expected.outputs
+
+
+async def test_progress_that_belongs_elsewhere_is_refused(critic: CriticWorld) -> None:
+    version = await critic.init()
+    first = await critic.update(version, None, critic.constant(0.7))
+    assert first.critic is not None
+    critic.handler = CriticHandler(critic.world.settings)
+    inputs = await critic.update_inputs(version, None, critic.constant(0.7), **ONE_BY_ONE)
+    critic.handler = CriticHandler(critic.world.settings)
+    cut = (await critic.call(inputs, version, is_late=True)).outputs.progress
+
+    with pytest.raises(InvalidInput, match="the cut step updates"):
+        await critic.call(inputs.model_copy(update={"progress": cut, "state": first.state}), first.critic)
+    with pytest.raises(InvalidInput, match="is no cut step"):
+        await critic.call(inputs.model_copy(update={"progress": version.weights}), version)
+    fewer = {id: numbers for id, numbers in critic.constant(0.7).items() if id.row_uid == ROWS[0]}
+    with pytest.raises(InvalidInput, match="another batch"):
+        await critic.call(
+            (await critic.update_inputs(version, None, fewer, **ONE_BY_ONE)).model_copy(update={"progress": cut}),
+            version,
+        )
 
 
 @pytest.mark.parametrize("max_token_len", [8, 16, 1000])

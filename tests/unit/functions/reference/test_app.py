@@ -17,9 +17,8 @@ from shared.contracts.policy import BlobRef
 from shared.contracts.reference import ReferenceInputs
 from shared.contracts.stage import Stage
 from shared.modeling.weights import state_dict_to_blob
-from shared.service.stop_flag import StopFlag
 from tests.unit.functions.learner.builders import tiny_model
-from tests.unit.shared.training.stage_world import NUM_SAMPLES, ROWS, StageWorld, stage_world
+from tests.unit.shared.training.stage_world import NUM_SAMPLES, ROWS, GoneAfterOnePass, StageWorld, stage_world
 
 
 @pytest.fixture
@@ -92,18 +91,6 @@ async def test_a_row_that_is_no_prompt_and_a_call_without_weights_are_refused(wo
 def late(world: StageWorld) -> StageWorld:
     """Where a call's time is over: a replica that does not know its pace makes one pass all the same."""
     return replace(world, context=replace(world.context, deadline_at=time.time() - 1))
-
-
-class GoneAfterOnePass(StopFlag):
-    """Somebody who waits for the first pass only."""
-
-    num_asked = 0
-
-    def is_set(self) -> bool:
-        self.num_asked += 1
-        if self.num_asked > 1:
-            self.set("the caller is gone")
-        return super().is_set()
 
 
 def one_by_one(prompts: BlobRef, partial: BlobRef | None = None, **fields: Any) -> ReferenceInputs:

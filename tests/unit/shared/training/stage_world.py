@@ -30,6 +30,19 @@ ROWS = ("train-0.e0", "train-1.e0")
 NUM_SAMPLES = 3
 
 
+class GoneAfterOnePass(StopFlag):
+    """Somebody who waits for the first pass only: stops when it is asked for the second time."""
+
+    num_asked = 0
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+        self.num_asked += 1
+        if self.num_asked > 1:
+            self.set("the caller is gone")
+        return super().is_set()
+
+
 @dataclass(frozen=True, slots=True)
 class StageWorld:
     """What a handler may reach."""
