@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from controller.runs.durable_files import sync_folder, write_durably
 from controller.runs.errors import ContractBroken, RunFailed
 from controller.runs.manifest import Checkpointed, Manifest, named_blobs
 from shared.codec.lora_adapter import DamagedAdapter, decode_adapter, merge_adapter, peft_config
@@ -113,11 +114,11 @@ async def write_checkpoint(
             try:
                 files = {blob_file(head, name): ref for name, ref in named_blobs(head).items()}
                 for place, ref in files.items():
-                    await asyncio.to_thread(_write_durably, beside / place, await blobs.get(ref))
+                    await asyncio.to_thread(write_durably, beside / place, await blobs.get(ref))
                 if head.policy.adapter is not None:
                     await asyncio.to_thread(_write_merged, beside, head)
                 await asyncio.to_thread(_write_files, beside, model_folder, saved_run, history)
-                await asyncio.to_thread(_write_durably, beside / MANIFEST_FILE, manifest)
+                await asyncio.to_thread(write_durably, beside / MANIFEST_FILE, manifest)
                 await asyncio.to_thread(_move, beside, folder)
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
@@ -155,37 +156,37 @@ def _write_merged(beside: Path, head: Manifest) -> None:
         raise ContractBroken(
             f"learner made an adapter that does not fit its weights, {error}: swap its image"
         ) from error
-    _write_durably(beside / MODEL_FOLDER / WEIGHTS_FILE, merged)
+    write_durably(beside / MODEL_FOLDER / WEIGHTS_FILE, merged)
     config = peft_config(adapter, head.policy.model.path)
-    _write_durably(place.with_name("adapter_config.json"), json.dumps(config, indent=2).encode())
+    write_durably(place.with_name("adapter_config.json"), json.dumps(config, indent=2).encode())
 
 
 def _write_files(beside: Path, model_folder: Path, saved_run: SavedRun, history: bytes) -> None:
     for pattern in COPIED:
         for file in model_folder.glob(pattern):
             if file.is_file() and file.name not in NOT_COPIED:
-                _write_durably(beside / MODEL_FOLDER / file.name, file.read_bytes())
-    _write_durably(beside / HISTORY_FILE, history)
-    _write_durably(beside / RUN_FILE, saved_run.model_dump_json(indent=2).encode())
+                write_durably(beside / MODEL_FOLDER / file.name, file.read_bytes())
+    write_durably(beside / HISTORY_FILE, history)
+    write_durably(beside / RUN_FILE, saved_run.model_dump_json(indent=2).encode())
 
 
 def _move(complete: Path, folder: Path) -> None:
     """Put the folder in its place; another checkpoint that lies there makes way in one piece."""
     for place in (*(path for path in complete.iterdir() if path.is_dir()), complete):
-        _sync_folder(place)
+        sync_folder(place)
     replaced = complete.with_name(f"{complete.name}.replaced")
     if folder.exists():
         folder.rename(replaced)
     complete.rename(folder)
-    _sync_folder(folder.parent)
+    sync_folder(folder.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _point(root: Path, step: int, fence: int) -> None:
     pointer = root / f".{POINTER_FILE}.{fence}"
-    _write_durably(pointer, f"{step}\n".encode())
+    write_durably(pointer, f"{step}\n".encode())
     pointer.rename(root / POINTER_FILE)
-    _sync_folder(root)
+    sync_folder(root)
 
 
 def _remove_leftovers(root: Path, fence: int) -> None:
@@ -198,23 +199,6 @@ def _remove_leftovers(root: Path, fence: int) -> None:
 
 def _holds(file: Path, content: bytes) -> bool:
     return file.is_file() and file.read_bytes() == content
-
-
-def _write_durably(path: Path, data: bytes | bytearray) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the folder's names outlive a power cut: those of its files, and that of what was moved into it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def newest_checkpoint(root: Path) -> Path | None:

@@ -39,7 +39,8 @@ class Datasets:
         if num_bytes is not None and num_bytes > self._max_bytes:
             raise self._too_large()
         try:
-            with self._library.incoming() as folder:
+            folder = await asyncio.to_thread(self._library.begin)
+            try:
                 file = folder / ROWS_FOLDER / name
                 received = await self._receive(file, chunks, content)
                 num_rows, columns = await asyncio.to_thread(_checked, file)
@@ -52,6 +53,8 @@ class Datasets:
                     created_at=time.time(),
                 )
                 return await asyncio.to_thread(self._library.keep, folder, dataset)
+            finally:
+                await asyncio.to_thread(self._library.discard, folder)
         except OSError as error:
             raise StoreRefused(f"the dataset cannot be stored: {error.strerror or error}") from error
 

@@ -6,18 +6,21 @@ it is made under ``.incoming`` and moved.
 
 import errno
 import json
+import logging
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from controller.runs.data.dataset_id import ID_PATTERN, SCHEME
 from controller.runs.data.errors import DatasetUnknown, PathNotFound
+from controller.runs.durable_files import sync_file, sync_folder, write_durably
+
+log = logging.getLogger(__name__)
 
 METADATA_FILE = "dataset.json"
 ROWS_FOLDER = "rows"
@@ -45,26 +48,35 @@ class DatasetLibrary:
 
     root: Path
 
-    @contextmanager
-    def incoming(self) -> Iterator[Path]:
-        """A new folder to put an upload into. What is in it at the end is deleted, unless it was kept."""
+    def begin(self) -> Path:
+        """A new folder to put an upload into."""
         self._sweep()
         folder = self.root / INCOMING / os.urandom(8).hex()
-        try:
-            (folder / ROWS_FOLDER).mkdir(parents=True)
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        (folder / ROWS_FOLDER).mkdir(parents=True)
+        return folder
+
+    def discard(self, folder: Path) -> None:
+        """Delete what is in a folder of ``begin``, unless it was kept."""
+        shutil.rmtree(folder, ignore_errors=True)
 
     def keep(self, folder: Path, dataset: StoredDataset) -> tuple[StoredDataset, bool]:
-        """Make the incoming folder a dataset. If its id is there already that one stays; True if this one is new."""
-        (folder / METADATA_FILE).write_text(json.dumps(asdict(dataset)), encoding="utf-8")
+        """Make the incoming folder a dataset, durably. If its id is there already that one stays, unless it is damaged;
+        True if this one is new."""
+        for file in (folder / ROWS_FOLDER).iterdir():
+            sync_file(file)
+        write_durably(folder / METADATA_FILE, json.dumps(asdict(dataset)).encode())
+        for place in (folder / ROWS_FOLDER, folder):
+            sync_folder(place)
+        there = self.root / dataset.id
+        if there.is_dir() and self._read(dataset.id) is None:
+            self._remove(there)
         try:
-            folder.rename(self.root / dataset.id)
+            folder.rename(there)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
             return self.get(dataset.id), False
+        sync_folder(self.root)
         return dataset, True
 
     def list(self) -> list[StoredDataset]:
@@ -83,14 +95,10 @@ class DatasetLibrary:
     def delete(self, id: str) -> None:
         """Forget a dataset. Raises ``DatasetUnknown``."""
         self.get(id)
-        # Moved first: a folder that is being deleted is no dataset any more.
-        gone = self.root / INCOMING / os.urandom(8).hex()
-        gone.parent.mkdir(exist_ok=True)
         try:
-            (self.root / id).rename(gone)
+            self._remove(self.root / id)
         except FileNotFoundError as error:
             raise DatasetUnknown(f"dataset {id} was deleted meanwhile") from error
-        shutil.rmtree(gone, ignore_errors=True)
 
     def file(self, uri: str, *, field: str) -> Path:
         """Where the rows of ``dataset://ID`` lie. Raises ``PathNotFound``."""
@@ -106,11 +114,23 @@ class DatasetLibrary:
         return self.root / id / ROWS_FOLDER / found.name
 
     def _read(self, id: str) -> StoredDataset | None:
+        """``None`` for one that is not there, or that is damaged: what nobody can read is no dataset."""
+        file = self.root / id / METADATA_FILE
         try:
-            content: dict[str, Any] = json.loads((self.root / id / METADATA_FILE).read_text(encoding="utf-8"))
+            content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            return StoredDataset(**content | {"columns": tuple(content["columns"])})
         except FileNotFoundError:
             return None
-        return StoredDataset(**content | {"columns": tuple(content["columns"])})
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("dataset %s is damaged, upload it again: %s: %s", id, file, error)
+            return None
+
+    def _remove(self, folder: Path) -> None:
+        # Moved first: a folder that is being deleted is no dataset any more.
+        gone = self.root / INCOMING / os.urandom(8).hex()
+        gone.parent.mkdir(exist_ok=True)
+        folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def _sweep(self) -> None:
         folder = self.root / INCOMING

@@ -1,7 +1,9 @@
 """What can be asked of uploaded datasets."""
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +97,21 @@ async def test_an_upload_that_is_cut_off_leaves_nothing(tmp_path: Path) -> None:
         await datasets_in(tmp_path).add("train.jsonl", chunks(ROWS, EOFError()))
     assert files_in(tmp_path) == []
     assert list((tmp_path / ".incoming").iterdir()) == []
+
+
+async def test_no_file_is_touched_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+    for name in ("begin", "keep", "discard"):
+        work = getattr(DatasetLibrary, name)
+
+        def remember(*given: Any, work: Any = work) -> Any:
+            threads.add(threading.get_ident())
+            return work(*given)
+
+        monkeypatch.setattr(DatasetLibrary, name, remember)
+    await datasets_in(tmp_path).add("train.jsonl", chunks(ROWS))
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_a_folder_that_cannot_be_written_is_a_refusal(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,17 @@ def dataset(id: str = ID, name: str = "train.jsonl", created_at: float = 1.0) ->
     return StoredDataset(id=id, name=name, num_rows=1, num_bytes=2, columns=("prompt",), created_at=created_at)
 
 
+@contextmanager
+def incoming(library: DatasetLibrary) -> Iterator[Path]:
+    folder = library.begin()
+    try:
+        yield folder
+    finally:
+        library.discard(folder)
+
+
 def kept(library: DatasetLibrary, one: StoredDataset, content: str = "{}") -> tuple[StoredDataset, bool]:
-    with library.incoming() as folder:
+    with incoming(library) as folder:
         (folder / "rows" / one.name).write_text(content)
         return library.keep(folder, one)
 
@@ -44,9 +55,45 @@ def test_the_first_of_two_equal_ones_stays(library: DatasetLibrary) -> None:
     assert list((library.root / ".incoming").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "damaged", [b"", b"\0" * 64, b"\xff", b"[]", b"{}", b'{"columns": 3}', b'{"columns": [], "more": 1}']
+)
+def test_a_damaged_one_is_none_and_hides_no_other_and_is_mended_by_an_upload(
+    library: DatasetLibrary, damaged: bytes
+) -> None:
+    kept(library, dataset())
+    kept(library, dataset(id="a" * 40))
+    (library.root / ID / "dataset.json").write_bytes(damaged)
+    assert library.list() == [dataset(id="a" * 40)]
+    with pytest.raises(DatasetUnknown):
+        library.get(ID)
+    assert kept(library, dataset(created_at=3.0)) == (dataset(created_at=3.0), True)
+    assert library.get(ID) == dataset(created_at=3.0)
+
+
+def test_a_dataset_is_on_the_disk_before_its_name_is(library: DatasetLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def remember(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+        fsync(descriptor)
+
+    def named(path: Path, target: Path) -> Path:
+        synced.append("named")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", remember)
+    monkeypatch.setattr(Path, "rename", named)
+    kept(library, dataset())
+    before, after = synced[: synced.index("named")], synced[synced.index("named") + 1 :]
+    assert {"train.jsonl", "dataset.json", "rows"} < set(before)
+    assert after == [library.root.name]
+
+
 def test_what_was_not_kept_is_gone(library: DatasetLibrary) -> None:
     def cut_off() -> None:
-        with library.incoming() as folder:
+        with incoming(library) as folder:
             (folder / "rows" / "half").write_text("{")
             raise RuntimeError("cut off")
 
@@ -57,12 +104,12 @@ def test_what_was_not_kept_is_gone(library: DatasetLibrary) -> None:
 
 
 def test_what_a_killed_controller_left_is_swept_and_a_going_upload_is_not(library: DatasetLibrary) -> None:
-    with library.incoming() as going:
+    with incoming(library) as going:
         left = library.root / ".incoming" / "left"
         left.mkdir()
         long_ago = time.time() - 2 * 24 * 3600
         os.utime(left, (long_ago, long_ago))
-        with library.incoming():
+        with incoming(library):
             assert going.is_dir()
             assert not left.exists()
 

@@ -157,12 +157,12 @@ def test_a_saved_dataset_is_a_folder_and_one_split_of_it(root: Path) -> None:
 def test_an_uploaded_dataset_stays_as_it_is_named(root: Path) -> None:
     library = DatasetLibrary(root / "datasets")
     id, gone = "a" * 40, "b" * 40
-    with library.incoming() as folder:
-        (folder / "rows" / "t.jsonl").write_text("{}")
-        library.keep(
-            folder,
-            StoredDataset(id=id, name="t.jsonl", num_rows=1, num_bytes=2, columns=(), created_at=1.0),
-        )
+    folder = library.begin()
+    (folder / "rows" / "t.jsonl").write_text("{}")
+    library.keep(
+        folder,
+        StoredDataset(id=id, name="t.jsonl", num_rows=1, num_bytes=2, columns=(), created_at=1.0),
+    )
     config = config_of(data__train_files=[f"dataset://{id}", "a.jsonl"])
     found = resolve_paths(config, [root], allow_hub=False, library=library)
     assert found.data.train_files == (f"dataset://{id}", str(root / "a.jsonl"))
