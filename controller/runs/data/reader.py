@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from controller.runs.data.csv_rows import read_csv
 from controller.runs.data.errors import DatasetEmpty, FileUnreadable
+from controller.runs.data.finite import finite_rows
 from controller.runs.data.json_rows import read_json, read_json_lines
 from controller.runs.data.parquet import read_parquet
 from controller.runs.data.row import Row
@@ -38,6 +39,10 @@ def read_rows(files: Sequence[Path], *, field: str) -> list[Row]:
 
 def rows_of(file: Path, *, field: str) -> Iterator[Row]:
     """The rows of one file, or of one folder that ``save_to_disk`` wrote. Raises as ``read_rows``."""
+    return finite_rows(_rows_of(file, field=field), field=field)
+
+
+def _rows_of(file: Path, *, field: str) -> Iterator[Row]:
     if (file / STATE_FILE).is_file():
         return read_saved_dataset(file, field=field)
     read = FORMATS.get(file.suffix.lower())

@@ -79,6 +79,15 @@ def test_a_value_that_json_cannot_hold_names_row_and_column(
     assert refused(RowInvalid).startswith("t.parquet row 2: column 'images' holds bytes")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("NaN"), [{"deep": float("-inf")}]])
+def test_a_number_that_json_has_not_is_refused_by_its_row(
+    fake: type[FakeParquetFile], monkeypatch: pytest.MonkeyPatch, value: Any
+) -> None:
+    monkeypatch.setattr(fake, "rows", [{"a": 1.0}, {"a": value}])
+    with pytest.raises(RowInvalid, match="row 2: column 'a' holds NaN or an infinite number"):
+        read_rows([Path("t.parquet")], field="f")
+
+
 @pytest.mark.parametrize("error", [ValueError("magic bytes"), OSError("short"), NotImplementedError("type")])
 def test_a_broken_file_is_refused(
     fake: type[FakeParquetFile], monkeypatch: pytest.MonkeyPatch, error: Exception

@@ -45,6 +45,21 @@ def test_a_bad_line_is_named(tmp_path: Path, line: bytes) -> None:
     assert reason.startswith("t.jsonl line 2 is not JSON")
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", '[0, {"b": [NaN]}]'])
+@pytest.mark.parametrize(("name", "place"), [("t.jsonl", "t.jsonl line 2"), ("t.json", "t.json row 2")])
+def test_a_number_that_json_has_not_is_refused_by_its_row(tmp_path: Path, number: str, name: str, place: str) -> None:
+    rows = ['{"a": 1.5}', f'{{"a": 1, "x": {number}}}']
+    content = "\n".join(rows) if name == "t.jsonl" else f"[{','.join(rows)}]"
+    assert refused(write(tmp_path, content, name), RowInvalid) == (
+        f"{place}: column 'x' holds NaN or an infinite number, which JSON has not"
+    )
+
+
+def test_a_row_may_nest_deeply(tmp_path: Path) -> None:
+    (row,) = read_rows([write(tmp_path, '{"a": ' + "[" * 800 + "1.5" + "]" * 800 + "}")], field="f")
+    assert isinstance(row.columns["a"], list)
+
+
 def test_a_pair_of_surrogates_is_text(tmp_path: Path) -> None:
     (row,) = read_rows([write(tmp_path, r'{"a": "\ud83d\ude00"}')], field="f")
     assert row.columns == {"a": "\U0001f600"}
