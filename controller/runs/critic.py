@@ -64,23 +64,27 @@ async def value_batch(
 async def update_critic(
     run: RunContext, head: Manifest, critic: PolicyRef, batch: BatchKey, parts: tuple[BatchPart, ...], returns: BlobRef
 ) -> tuple[StageReply[CriticOutputs], PolicyRef]:
-    """Fit the values to the returns. Raises ``ContractBroken`` if another version than the next was made."""
-    reply = await run.client.call(
-        CallKey(**batch.model_dump(), stage=Stage.CRITIC, operation="update"),
-        CriticInputs(
-            operation=ValueUpdateInputs(
-                parts=parts,
-                num_samples=run.config.rollout.n,
-                returns=returns,
-                state=head.critic_state,
-                optim=critic_optim_config(run.config, run.prepared.total_steps),
-                update=value_update_config(run.config),
-            )
-        ),
-        CriticOutputs,
-        policy=critic,
-        threads=run.resources.num_threads,
-    )
+    """Fit the values to the returns, segment after segment. Raises ``ContractBroken`` for another version."""
+
+    async def ask(segment: int, progress: BlobRef | None) -> StageReply[CriticOutputs]:
+        inputs = ValueUpdateInputs(
+            parts=parts,
+            num_samples=run.config.rollout.n,
+            returns=returns,
+            state=head.critic_state,
+            optim=critic_optim_config(run.config, run.prepared.total_steps),
+            update=value_update_config(run.config),
+            progress=progress,
+        )
+        return await run.client.call(
+            CallKey(**batch.model_dump(), stage=Stage.CRITIC, operation="update", segment=segment),
+            CriticInputs(operation=inputs),
+            CriticOutputs,
+            policy=critic,
+            threads=run.resources.num_threads,
+        )
+
+    reply = await to_the_end(Stage.CRITIC, ask, lambda outputs: outputs.progress)
     return reply, _version(reply, critic.version + 1)
 
 

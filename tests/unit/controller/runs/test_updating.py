@@ -12,6 +12,7 @@ from controller.runs.rounds import sample_rounds
 from controller.runs.scoring import flat_rows
 from controller.runs.updating import Updated, update_models
 from shared.contracts.call import BatchKey
+from shared.contracts.critic import CriticOutputs
 from shared.contracts.learner import LearnerOutputs
 from shared.contracts.stage import Purpose, Stage
 from shared.service.handler import Outcome
@@ -162,6 +163,32 @@ async def test_a_cut_update_goes_on_from_its_progress(tmp_path: Path) -> None:
     progress = [call.inputs.operation.progress for call in calls]
     assert progress[0] is None
     assert [await world.blobs.get(ref) for ref in progress[1:]] == [b"0", b"1"]
+
+
+@in_virtual_time
+async def test_a_cut_value_update_goes_on_from_its_progress(tmp_path: Path) -> None:
+    world = await make_world(tmp_path, **PPO)
+    handle = world.stages.critic.handle
+
+    async def cut_once(call: Any, context: Any) -> Outcome[CriticOutputs]:
+        if call.key.operation == "update" and call.key.segment == 0:
+            progress = await context.blobs.put(RUN, 0, "progress", b"half")
+            return Outcome(
+                outputs=CriticOutputs(progress=progress),
+                status="continue",
+                policy_version=0,
+                weights_digest=call.policy.digest,
+            )
+        return await handle(call, context)
+
+    world.stages.critic.handle = cut_once  # type: ignore[method-assign]
+    critic = (await updated(world)).critic
+    assert critic is not None
+    assert critic.version == 1
+    _, first, second = world.stages.seen(Stage.CRITIC)
+    assert (first.key.segment, second.key.segment) == (0, 1)
+    assert first.inputs.operation.progress is None
+    assert await world.blobs.get(second.inputs.operation.progress) == b"half"
 
 
 @in_virtual_time
