@@ -1,10 +1,12 @@
 """What a tracker is, and all trackers of a run together. A tracker that fails is left out; it never fails the run."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
@@ -47,6 +49,8 @@ class Tracker(Protocol):
         ...
 
 
+LetGo = Callable[[Future[Any]], None]
+"""Ends a tracker after its last call."""
 Open = Callable[[Tracked], Tracker]
 """Makes a tracker, which goes on where one of the same run stopped."""
 
@@ -62,7 +66,7 @@ class Trackers:
 
     async def open(self, name: str, make: Open, tracked: Tracked) -> None:
         """Start one more tracker."""
-        tracker = await self._guarded(name, LIMIT_S, make, tracked)
+        tracker = await self._guarded(name, LIMIT_S, _let_go_of_late_one, make, tracked)
         if tracker is not None:
             self._trackers[name] = tracker
 
@@ -71,26 +75,63 @@ class Trackers:
         point = point_of(line)
         if point is not None:
             for name, tracker in list(self._trackers.items()):
-                await self._guarded(name, LIMIT_S, tracker.log, point)
+                await self._guarded(name, LIMIT_S, partial(_let_go, tracker), tracker.log, point)
 
     async def close(self) -> None:
         """End all trackers. Points that come later are not tracked."""
         for name, tracker in list(self._trackers.items()):
-            await self._guarded(name, CLOSE_LIMIT_S, tracker.close)
+            await self._guarded(name, CLOSE_LIMIT_S, None, tracker.close)
         self._trackers.clear()
 
-    async def _guarded(self, name: str, limit_s: float, call: Callable[[*Ts], T], *args: *Ts) -> T | None:
-        loop = asyncio.get_running_loop()
+    async def _guarded(
+        self, name: str, limit_s: float, let_go: LetGo | None, call: Callable[[*Ts], T], *args: *Ts
+    ) -> T | None:
+        """What the call returns; ``None`` where it fails or takes too long: the tracker is left out and let go of."""
+        loop, work = asyncio.get_running_loop(), Future[T]()
         try:
             async with asyncio.timeout(limit_s):
-                return await loop.run_in_executor(self._threads, call, *args)
+                return await loop.run_in_executor(self._threads, _kept_in, work, call, *args)
         except TimeoutError:
             reason = f"no answer in {limit_s:g} s"
+        except asyncio.CancelledError:
+            if let_go is _let_go_of_late_one:
+                self._threads.submit(let_go, work)
+            raise
         except Exception as error:
             reason = scrubbed_text(f"{type(error).__name__}: {error}")
         self._trackers.pop(name, None)
         await self._report(f"tracker {name} is left out, the run goes on: {reason}")
+        if let_go is not None and work.done():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_LIMIT_S):
+                    await loop.run_in_executor(self._threads, let_go, work)
+        elif let_go is not None:
+            # It hangs: nobody waits for it.
+            self._threads.submit(let_go, work)
         return None
+
+
+def _kept_in(work: Future[T], call: Callable[[*Ts], T], *args: *Ts) -> T:
+    """What the call returns, for whoever asks later too."""
+    try:
+        work.set_result(call(*args))
+    except BaseException as error:
+        work.set_exception(error)
+    return work.result()
+
+
+def _let_go(tracker: Tracker, work: Future[Any]) -> None:
+    """Close a tracker once its last call has returned, as no two are made at a time. Why it fails was told."""
+    with contextlib.suppress(Exception):
+        work.result()
+    with contextlib.suppress(Exception):
+        tracker.close()
+
+
+def _let_go_of_late_one(work: Future[Any]) -> None:
+    """Close a tracker that was made when nobody waited for it any more."""
+    with contextlib.suppress(Exception):
+        work.result().close()
 
 
 class DaemonThreads(Executor):

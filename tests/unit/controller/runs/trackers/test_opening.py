@@ -79,7 +79,7 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_succeeds(tmp_path: Pat
         assert len(lines(world)) == 5, "the others go on"
 
     run()
-    assert (spy.num_points, spy.num_closed) == (2, 0)
+    assert (spy.num_points, spy.num_closed) == (2, 1)
 
 
 def test_a_tracker_knows_the_run_and_none_of_its_secrets(tmp_path: Path, spy: type[Spy]) -> None:

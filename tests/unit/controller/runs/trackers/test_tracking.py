@@ -19,7 +19,8 @@ class Recording:
     def __init__(self, fails_at: int | None = None) -> None:
         self.steps: list[int] = []
         self.threads: set[int] = set()
-        self.is_closed = False
+        self.num_closed = 0
+        self.closed = threading.Event()
         self._fails_at = fails_at
 
     def log(self, point: Point) -> None:
@@ -29,7 +30,8 @@ class Recording:
         self.steps.append(point.step)
 
     def close(self) -> None:
-        self.is_closed = True
+        self.num_closed += 1
+        self.closed.set()
         if self._fails_at == -1:
             raise OSError("disk full")
 
@@ -61,8 +63,7 @@ async def test_every_tracker_gets_every_point_off_the_loop_and_is_closed(tracker
     await trackers.close()
     await trackers.log(line(3))
     assert first.steps == second.steps == [1, 2]
-    assert first.is_closed
-    assert second.is_closed
+    assert first.num_closed == second.num_closed == 1
     assert threading.get_ident() not in first.threads
 
 
@@ -77,7 +78,7 @@ async def test_one_that_fails_is_reported_once_without_secrets_and_left_out(
     await trackers.close()
     assert good.steps == [1, 2, 3]
     assert bad.steps == [1]
-    assert not bad.is_closed
+    assert bad.num_closed == good.num_closed == 1
     [report] = reports
     assert "tracker bad is left out, the run goes on: ConnectionError" in report
     assert "hunter2" not in report
@@ -112,3 +113,57 @@ async def test_one_that_hangs_is_left_out_after_its_limit(
         let_go.set()
     assert good.steps == [1, 2]
     assert reports == ["tracker hanging is left out, the run goes on: no answer in 0.05 s"]
+    hanging.closed.wait(30)
+    assert hanging.num_closed == 1, "once its call has returned"
+
+
+async def test_one_that_starts_too_late_is_closed(
+    trackers: Trackers, reports: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "LIMIT_S", 0.05)
+    let_go, late = threading.Event(), Recording()
+
+    def make(_: Tracked) -> Recording:
+        let_go.wait(60)
+        return late
+
+    await trackers.open("late", make, tracked(tmp_path))
+    assert reports == ["tracker late is left out, the run goes on: no answer in 0.05 s"]
+    let_go.set()
+    assert late.closed.wait(30)
+    await trackers.log(line(1))
+    await trackers.close()
+    assert (late.steps, late.num_closed) == ([], 1)
+
+
+async def test_one_that_starts_while_its_run_is_cancelled_is_closed(trackers: Trackers, tmp_path: Path) -> None:
+    began, let_go, late = threading.Event(), threading.Event(), Recording()
+
+    def make(_: Tracked) -> Recording:
+        began.set()
+        let_go.wait(60)
+        return late
+
+    opening = asyncio.create_task(trackers.open("late", make, tracked(tmp_path)))
+    await asyncio.to_thread(began.wait, 30)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    let_go.set()
+    assert late.closed.wait(30)
+
+
+async def test_one_that_fails_and_cannot_end_holds_nobody_up(
+    trackers: Trackers, reports: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "CLOSE_LIMIT_S", 0.05)
+    let_go, bad = threading.Event(), Recording(fails_at=1)
+    bad.close = lambda: let_go.wait(60)  # type: ignore[method-assign, assignment]
+    await trackers.open("bad", lambda _: bad, tracked(tmp_path))
+    try:
+        async with asyncio.timeout(30):
+            await trackers.log(line(1))
+            await trackers.close()
+    finally:
+        let_go.set()
+    assert len(reports) == 1
