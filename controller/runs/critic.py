@@ -8,13 +8,13 @@ from controller.runs.context import RunContext
 from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
 from controller.runs.segments import to_the_end
-from controller.runs.together import together
 from controller.scheduling.sharding import cut_into_shards
 from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, CallKey, StageReply
 from shared.contracts.critic import CriticInit, CriticInputs, CriticOutputs, ValuesInputs, ValueUpdateInputs
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.stage import Purpose, Stage
+from shared.service.together import together
 
 
 async def publish_critic(run: RunContext, model: ModelRef) -> PolicyRef:
@@ -58,7 +58,7 @@ async def value_batch(
 
         return _values(await to_the_end(Stage.CRITIC, ask, lambda outputs: outputs.partial))
 
-    return tuple(await together(*(value(shard, rows) for shard, rows in enumerate(shards))))
+    return tuple(await together(value(shard, rows) for shard, rows in enumerate(shards)))
 
 
 async def update_critic(

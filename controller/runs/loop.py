@@ -24,7 +24,6 @@ from controller.runs.retention import metric_at, remove, retained
 from controller.runs.rounds import max_rounds
 from controller.runs.step import run_step
 from controller.runs.timings import step_timings
-from controller.runs.together import together
 from controller.runs.trackers.opening import open_trackers
 from controller.runs.trackers.tracking import NOT_TRACKED
 from shared.contracts.call import BatchKey
@@ -32,6 +31,7 @@ from shared.contracts.errors import StoreRefused, StoreUnavailable
 from shared.contracts.stage import Purpose, Stage
 from shared.observability.metrics import STEP_SECONDS, STEPS
 from shared.service.ending import end_task
+from shared.service.together import together
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class RunLoop:
             wanted[Stage.REFERENCE] = 1
         if run.config.uses_critic:
             wanted[Stage.CRITIC] = 1
-        await together(*(run.platform.scale(stage, count, hold_until=hold_until) for stage, count in wanted.items()))
+        await together(run.platform.scale(stage, count, hold_until=hold_until) for stage, count in wanted.items())
 
     async def _load_head(self) -> Manifest | None:
         run = self._run

@@ -7,12 +7,12 @@ from controller.runs.context import RunContext
 from controller.runs.errors import ContractBroken
 from controller.runs.manifest import Manifest
 from controller.runs.segments import to_the_end
-from controller.runs.together import together
 from controller.scheduling.sharding import cut_into_shards
 from shared.contracts.call import BatchKey, CallKey, StageReply
 from shared.contracts.policy import BlobRef
 from shared.contracts.reference import ReferenceInputs, ReferenceOutputs
 from shared.contracts.stage import Stage
+from shared.service.together import together
 
 
 async def reference_batch(
@@ -47,4 +47,4 @@ async def reference_batch(
             raise ContractBroken("reference answered without logprobs: swap its image")
         return reply.outputs.logprobs
 
-    return tuple(await together(*(score(shard, rows) for shard, rows in enumerate(shards))))
+    return tuple(await together(score(shard, rows) for shard, rows in enumerate(shards)))

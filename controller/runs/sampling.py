@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from controller.runs.config.to_wire import multi_turn
 from controller.runs.context import RunContext
 from controller.runs.errors import StageUnavailable
-from controller.runs.together import together
 from controller.scheduling.plan import StepPlan
 from shared.contracts.call import BatchKey, CallKey
 from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.prompt import Prompt, PromptBatch
 from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling
 from shared.contracts.stage import Stage
+from shared.service.together import together
 
 MAX_SEGMENTS = 10_000
 """A bound on what the deadline may cut one actor's work into; far beyond any real run."""
@@ -49,10 +49,8 @@ async def sample_batch(
     segments = [0] * plan.num_actors
     for _ in range(MAX_PASSES):
         segments = await together(
-            *(
-                _work(run, batch, shard, segment, inputs, policy, plan.rollout_threads, outputs)
-                for shard, segment in enumerate(segments)
-            )
+            _work(run, batch, shard, segment, inputs, policy, plan.rollout_threads, outputs)
+            for shard, segment in enumerate(segments)
         )
         found = await run.store.work.num_samples(batch)
         if found == expected:

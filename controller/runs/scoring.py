@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from controller.runs.config.to_wire import reward_spec
 from controller.runs.context import RunContext
-from controller.runs.together import together
 from controller.scheduling.sharding import cut_into_shards
 from shared.contracts.call import BatchKey, CallKey, StageReply
 from shared.contracts.policy import BlobRef
 from shared.contracts.reward import RewardInputs, RewardOutputs
 from shared.contracts.stage import Stage
+from shared.service.together import together
 
 
 async def score_batch(
@@ -18,24 +18,22 @@ async def score_batch(
     """The scores of all completions of the batch, one reply per shard."""
     shards = cut_into_shards(row_uids, num_samples=num_samples, sequence_tokens=run.config.sequence_tokens)
     return await together(
-        *(
-            run.client.call(
-                CallKey(**batch.model_dump(), stage=Stage.REWARD, shard=shard),
-                RewardInputs(
-                    prompts=prompts,
-                    row_uids=rows,
-                    num_samples=num_samples,
-                    model=run.prepared.model,
-                    reward=reward_spec(run.config),
-                    timeout_s=run.config.reward.timeout_s,
-                    num_attempts=run.config.reward.num_attempts,
-                    on_failure=run.config.reward.on_failure,
-                ),
-                RewardOutputs,
-                policy=None,
-            )
-            for shard, rows in enumerate(shards)
+        run.client.call(
+            CallKey(**batch.model_dump(), stage=Stage.REWARD, shard=shard),
+            RewardInputs(
+                prompts=prompts,
+                row_uids=rows,
+                num_samples=num_samples,
+                model=run.prepared.model,
+                reward=reward_spec(run.config),
+                timeout_s=run.config.reward.timeout_s,
+                num_attempts=run.config.reward.num_attempts,
+                on_failure=run.config.reward.on_failure,
+            ),
+            RewardOutputs,
+            policy=None,
         )
+        for shard, rows in enumerate(shards)
     )
 
 

@@ -18,10 +18,10 @@ from functions.reward.rules.code import (
 )
 from functions.reward.sandbox.jail import Limits
 from functions.reward.sandbox.runner import Sandbox, SandboxUnavailable
-from functions.reward.together import together
 from shared.contracts.completion import SampleId
 from shared.contracts.errors import InvalidInput, RewardFailed
 from shared.contracts.reward import CodeParameters, RewardInputs, RuleReward
+from shared.service.together import together
 
 _OUTPUT_BYTES = 2**22
 # A busy machine gives a process less than a CPU; a program that only waits ends here.

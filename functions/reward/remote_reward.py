@@ -12,10 +12,10 @@ import httpx
 from functions.reward.allowed_hosts import AllowedHosts, HostRefused, Resolve
 from functions.reward.outcome import Asked, Outcome, Scored
 from functions.reward.remote_protocols import BadAnswer, address_of, read_answer, request_body
-from functions.reward.together import together
 from shared.contracts.completion import SampleId
 from shared.contracts.errors import InvalidInput, RewardFailed, RewardTimeout
 from shared.contracts.reward import RemoteReward, RewardInputs
+from shared.service.together import together
 
 _REQUESTS_AT_ONCE = 8
 _MAX_ANSWER_BYTES = 2**24

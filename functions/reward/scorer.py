@@ -14,7 +14,6 @@ from functions.reward.outcome import Asked, CompletionText, Outcome, Scored
 from functions.reward.remote_reward import RemoteRewards
 from functions.reward.rules.base import BadGroundTruth, Rule
 from functions.reward.rules.registry import UNBOUNDED, rule_named
-from functions.reward.together import together
 from functions.reward.user_function import UserFunctions
 from functions.reward.weighted_sum import ScoredPart, combine, parts_of
 from shared.contracts.completion import SampleId
@@ -29,6 +28,7 @@ from shared.contracts.reward import (
     RuleReward,
     Scores,
 )
+from shared.service.together import together
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from typing import Any
 from functions.reward.attempts import Attempts, Failure, FunctionJob
 from functions.reward.outcome import Asked, NotApplicable, Outcome, Rewarded, Scored
 from functions.reward.signatures import Form, Job
-from functions.reward.together import together
 from functions.reward.user_pool import UserPool
 from functions.reward.user_process import UserCode, UserProcess, WorkerEnded, worker_environment
 from shared.contracts.completion import SampleId
 from shared.contracts.errors import InvalidInput, RewardFailed, RewardTimeout
 from shared.contracts.reward import FunctionReward, RewardInputs, RuleReward
+from shared.service.together import together
 
 _ASYNC_CONCURRENCY = 32
 # An async function is first asked to stop at its limit; only one that blocks its loop is killed.

@@ -1,4 +1,4 @@
-"""Several pieces of work at a time, with the first error as itself."""
+"""Coroutines at the same time; the first failure ends the others and is raised as itself."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results in order. The first error ends the others and is raised as it was, outside any group."""
+    """The results, in the order of the coroutines. The first error is raised as it was, outside any group."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
     return [task.result() for task in tasks]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from controller.platforms.simulated.clock import EPOCH, virtual_now
-from controller.runs.together import together
+from shared.service.together import together
 from tests.fakes.virtual import in_virtual_time
 
 
@@ -18,13 +18,13 @@ async def later(delay_s: float, answer: object) -> object:
 
 @in_virtual_time
 async def test_results_come_in_the_order_of_the_coroutines() -> None:
-    assert await together(later(3, "a"), later(1, "b"), later(2, "c")) == ["a", "b", "c"]
+    assert await together([later(3, "a"), later(1, "b"), later(2, "c")]) == ["a", "b", "c"]
     assert virtual_now() == EPOCH + 3
 
 
 @in_virtual_time
 async def test_nothing_at_all_is_done_at_once() -> None:
-    assert await together() == []
+    assert await together([]) == []
 
 
 @in_virtual_time
@@ -38,7 +38,7 @@ async def test_the_first_failure_is_raised_as_itself_and_ends_the_others() -> No
             ended.append("long")
 
     with pytest.raises(KeyError, match="first"):
-        await together(long(), later(5, KeyError("first")), later(9, ValueError("second")))
+        await together([long(), later(5, KeyError("first")), later(9, ValueError("second"))])
     assert ended == ["long"]
     assert virtual_now() == EPOCH + 5
 
@@ -53,7 +53,7 @@ async def test_whoever_is_cancelled_ends_them_all() -> None:
         finally:
             ended.append(virtual_now() - EPOCH)
 
-    task = asyncio.create_task(together(long(), long()))
+    task = asyncio.create_task(together([long(), long()]))
     await asyncio.sleep(2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
