@@ -168,11 +168,15 @@ SingleReward = Annotated[
 ]
 
 
+Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
+"""Factor of a part. One near the largest float would make an infinite reward of a finite value."""
+
+
 class RewardPart(Wire):
     """One addend of a reward."""
 
     name: PartName
-    weight: float = 1.0
+    weight: Weight = 1.0
     shaping: bool = False
     """Whether it is no sign of correctness (a length penalty, a format): dynamic sampling does not look at it."""
     reward: SingleReward

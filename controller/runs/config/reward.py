@@ -15,6 +15,7 @@ from shared.contracts.reward import (
     RuleReward,
     SingleReward,
     SumReward,
+    Weight,
 )
 
 ModuleFunction = Annotated[
@@ -44,8 +45,8 @@ class RewardPartConfig(Section):
 
     name: PartName
     """Names it in metrics."""
-    weight: float = 1.0
-    """Factor of its value. Default 1."""
+    weight: Weight = 1.0
+    """Factor of its value, from -1e6 to 1e6. Default 1."""
     shaping: bool = False
     """Whether it is no sign of correctness: dynamic sampling does not look at it. Default false."""
     rule: RuleName | None = None

@@ -96,6 +96,8 @@ def test_the_short_forms() -> None:
         ({"name": "a", "rule": "math", "weigth": 2}, "a reward part has no weigth; it has name, weight"),
         ({"name": "a/b", "rule": "math"}, "pattern"),
         ({"name": "a", "rule": "math", "weight": float("nan")}, "finite"),
+        ({"name": "a", "rule": "math", "weight": 1e308}, "less than or equal to 1000000"),
+        ({"name": "a", "rule": "math", "weight": -1.1e6}, "greater than or equal to -1000000"),
         ({"name": "a", "rule": "math", "shaping": True}, "all parts are shaping"),
     ],
 )
