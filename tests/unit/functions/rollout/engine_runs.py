@@ -130,8 +130,8 @@ def assert_same(actual: Sequence[FinishedSequence], expected: Sequence[FinishedS
         replace(sequence, logprobs=(), processed_logprobs=()) for sequence in expected
     ]
     for one, other in zip(actual, expected, strict=True):
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
-        assert one.processed_logprobs == pytest.approx(other.processed_logprobs, abs=1e-5)
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5, rel=1e-5)
+        assert one.processed_logprobs == pytest.approx(other.processed_logprobs, abs=1e-5, rel=1e-5)
 
 
 def full_logprobs(
