@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from controller.runs.config.to_wire import multi_turn
 from controller.runs.context import RunContext
 from controller.runs.errors import StageUnavailable
+from controller.runs.segments import MAX_SEGMENTS
 from controller.scheduling.plan import StepPlan
 from shared.contracts.call import BatchKey, CallKey
 from shared.contracts.policy import BlobRef, PolicyRef
@@ -13,8 +14,6 @@ from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling
 from shared.contracts.stage import Stage
 from shared.service.together import together
 
-MAX_SEGMENTS = 10_000
-"""A bound on what the deadline may cut one actor's work into; far beyond any real run."""
 MAX_PASSES = 8
 """Passes over a batch; a second one is rare, and every further one takes another lost worker."""
 LOST_LEASE_S = 8.0

@@ -1,25 +1,15 @@
 """What the critic is told of a run's config, as its contract."""
 
 from controller.runs.config.model_to_wire import training_pass
+from controller.runs.config.optim_to_wire import optim_to_wire
 from controller.runs.config.run_config import RunConfig
 from shared.contracts.critic import ValueUpdateConfig
 from shared.contracts.learner import OptimConfig
 
 
 def critic_optim_config(config: RunConfig, total_steps: int) -> OptimConfig:
-    """AdamW and its schedule over the run's ``total_steps``."""
-    optim = config.critic.optim
-    return OptimConfig(
-        lr=optim.lr,
-        lr_scheduler_type=optim.lr_scheduler_type,
-        lr_warmup_steps=optim.lr_warmup_steps,
-        min_lr_ratio=optim.min_lr_ratio,
-        total_steps=total_steps,
-        betas=optim.betas,
-        eps=optim.eps,
-        weight_decay=optim.weight_decay,
-        grad_clip=config.critic.grad_clip,
-    )
+    """The critic's AdamW over the run's ``total_steps``."""
+    return optim_to_wire(config.critic.optim, grad_clip=config.critic.grad_clip, total_steps=total_steps)
 
 
 def value_update_config(config: RunConfig) -> ValueUpdateConfig:

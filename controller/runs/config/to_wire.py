@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from controller.runs.config.algorithm import RunAlgorithmConfig
 from controller.runs.config.model_to_wire import training_pass
+from controller.runs.config.optim_to_wire import optim_to_wire
 from controller.runs.config.rollout import RolloutConfig, ValidationSampling
 from controller.runs.config.run_config import RunConfig
 from shared.contracts.learner import (
@@ -19,19 +20,8 @@ from shared.contracts.rollout import MultiTurn, Sampling
 
 
 def optim_config(config: RunConfig, total_steps: int) -> OptimConfig:
-    """AdamW and its schedule over the run's ``total_steps`` (see ``RunConfig.total_steps``)."""
-    optim = config.actor.optim
-    return OptimConfig(
-        lr=optim.lr,
-        lr_scheduler_type=optim.lr_scheduler_type,
-        lr_warmup_steps=optim.lr_warmup_steps,
-        min_lr_ratio=optim.min_lr_ratio,
-        total_steps=total_steps,
-        betas=optim.betas,
-        eps=optim.eps,
-        weight_decay=optim.weight_decay,
-        grad_clip=config.actor.grad_clip,
-    )
+    """The policy's AdamW over the run's ``total_steps``."""
+    return optim_to_wire(config.actor.optim, grad_clip=config.actor.grad_clip, total_steps=total_steps)
 
 
 def algorithm_config(config: RunConfig) -> AlgorithmConfig:
