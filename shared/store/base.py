@@ -1,8 +1,9 @@
 """The store ports: what passes between functions and controller, without saying where it is kept.
 
-Four narrow ports over one store: stage calls (claims and results), work (items and completions of a batch), runs
-(ownership, head, history) and events. Adapters: Redis, and memory for tests and simulation. All times are the store's
-own. A lost connection is the adapter's business: it repeats a call until it is answered, and repeating changes nothing.
+Five narrow ports over one store: stage calls (claims and results), work (items and completions of a batch), runs
+(ownership, head, history), events, and records (``shared.store.records``). Adapters: Redis, and memory for tests and
+simulation. All times are the store's own. A lost connection is the adapter's business: it repeats a call until it is
+answered, and repeating changes nothing.
 ``StoreUnavailable`` and ``StoreRefused`` can come from every method.
 """
 
@@ -13,6 +14,8 @@ from typing import Any, Protocol
 from shared.contracts.call import BatchKey, CallKey
 from shared.contracts.completion import SampleId
 from shared.contracts.rollout import WorkItem
+from shared.store.prefix_kv import NoPrefixKv, PrefixKvStore
+from shared.store.records import RecordStore, StepRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +257,17 @@ class RunStore(Protocol):
         ...
 
     async def advance(
-        self, run: str, *, fence: int, expected: bytes | None, manifest: bytes, history: Mapping[str, Any]
+        self,
+        run: str,
+        *,
+        fence: int,
+        expected: bytes | None,
+        manifest: bytes,
+        history: Mapping[str, Any],
+        records: StepRecords | None = None,
     ) -> bool:
-        """Move the head from ``expected`` to ``manifest`` and add a line of history (an empty one: none), both or
-        neither. True if the head is ``manifest`` now, also where an earlier call put it there.
+        """Move the head from ``expected`` to ``manifest``, add a line of history (an empty one: none) and the step's
+        records, all or nothing. True if the head is ``manifest`` now, also where an earlier call put it there.
         """
         ...
 
@@ -296,9 +306,10 @@ class EventLog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The four ports of one store, together."""
+    """The five ports of one store, together."""
 
     calls: CallStore
     work: WorkStore
     runs: RunStore
     events: EventLog
+    records: RecordStore

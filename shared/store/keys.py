@@ -52,6 +52,36 @@ def history(run: str) -> str:
     return f"{prefix(run)}:history"
 
 
+def lengths(run: str) -> str:
+    """Hash: length history by row."""
+    return f"{prefix(run)}:lengths"
+
+
+def plans(run: str) -> str:
+    """Hash: plan by step."""
+    return f"{prefix(run)}:plans"
+
+
+def traces(run: str) -> str:
+    """Hash: trace by step."""
+    return f"{prefix(run)}:traces"
+
+
+def trace_sizes(run: str) -> str:
+    """List: step and bytes of each trace, oldest first."""
+    return f"{prefix(run)}:trace-sizes"
+
+
+def trace_bytes(run: str) -> str:
+    """Integer: bytes of all traces."""
+    return f"{prefix(run)}:trace-bytes"
+
+
+def profile(name: str) -> str:
+    """String with expiry: a profile that all runs share."""
+    return f"{ROOT}:profile:{name}"
+
+
 def events(run: str) -> str:
     """Stream: the event log."""
     return f"{prefix(run)}:events"

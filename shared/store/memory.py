@@ -5,6 +5,8 @@ from collections.abc import Callable
 from shared.store.base import Store
 from shared.store.memory_calls import MemoryCalls
 from shared.store.memory_events import MemoryEvents
+from shared.store.memory_prefix_kv import MemoryPrefixKv
+from shared.store.memory_records import MemoryRecords
 from shared.store.memory_runs import MemoryRuns
 from shared.store.memory_state import MemoryState
 from shared.store.memory_work import MemoryWork
@@ -13,4 +15,10 @@ from shared.store.memory_work import MemoryWork
 def memory_store(now: Callable[[], float]) -> Store:
     """All four ports over one memory. ``now`` is the store's clock, in seconds: leases and claims end by it."""
     state = MemoryState(now)
-    return Store(calls=MemoryCalls(state), work=MemoryWork(state), runs=MemoryRuns(state), events=MemoryEvents(state))
+    return Store(
+        calls=MemoryCalls(state),
+        work=MemoryWork(state),
+        runs=MemoryRuns(state),
+        events=MemoryEvents(state),
+        records=MemoryRecords(state),
+    )

@@ -8,6 +8,7 @@ from typing import Any
 from shared.contracts.errors import CallConflict
 from shared.store.base import Owned, RunRecord
 from shared.store.memory_state import MemoryState
+from shared.store.records import TRACE_BUDGET_BYTES, StepRecords
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +111,14 @@ class MemoryRuns:
         return self._runs[run].head if run in self._runs else None
 
     async def advance(
-        self, run: str, *, fence: int, expected: bytes | None, manifest: bytes, history: Mapping[str, Any]
+        self,
+        run: str,
+        *,
+        fence: int,
+        expected: bytes | None,
+        manifest: bytes,
+        history: Mapping[str, Any],
+        records: StepRecords | None = None,
     ) -> bool:
         """See ``RunStore.advance``."""
         stored = self._runs.get(run)
@@ -123,7 +131,20 @@ class MemoryRuns:
         stored.head = manifest
         if history:
             stored.history.append(json.dumps(history))
+        if records is not None:
+            self._add(run, records)
         return True
+
+    def _add(self, run: str, records: StepRecords) -> None:
+        self._state.lengths.setdefault(run, {}).update(records.lengths)
+        if records.plan is not None:
+            self._state.plans.setdefault(run, {})[records.step] = records.plan
+        if records.trace is not None:
+            traces = self._state.traces.setdefault(run, {})
+            traces[records.step] = records.trace
+            # The newest stays, whatever it takes.
+            while sum(map(len, traces.values())) > TRACE_BUDGET_BYTES and len(traces) > 1:
+                del traces[min(traces)]
 
     async def history(self, run: str) -> Sequence[Mapping[str, Any]]:
         """See ``RunStore.history``."""

@@ -56,6 +56,12 @@ class MemoryState:
     events: dict[str, list[Event]] = field(default_factory=dict)
 
     def fence(self, run: str) -> int:
+    lengths: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By run and row."""
+    plans: dict[str, dict[int, str]] = field(default_factory=dict)
+    """By run and step."""
+    traces: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    """By run and step."""
         """The run's current fence; 0 before its first owner."""
         return self.fences.get(run, 0)
 
@@ -78,3 +84,5 @@ class MemoryState:
         self.events.pop(run, None)
         for key in [key for key in self.batches if key.run == run]:
             del self.batches[key]
+        for kept in (self.lengths, self.plans, self.traces):
+            kept.pop(run, None)

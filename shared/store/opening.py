@@ -14,9 +14,17 @@ from shared.store.redis_runs import RedisRuns
 from shared.store.redis_work import RedisWork
 
 
+from shared.store.redis_prefix_kv import RedisPrefixKv
+from shared.store.redis_records import RedisRecords
 def redis_store(redis: RedisConnection) -> Store:
-    """All four ports over one connection pool."""
-    return Store(calls=RedisCalls(redis), work=RedisWork(redis), runs=RedisRuns(redis), events=RedisEvents(redis))
+    """All five ports over one connection pool."""
+    return Store(
+        calls=RedisCalls(redis),
+        work=RedisWork(redis),
+        runs=RedisRuns(redis),
+        events=RedisEvents(redis),
+        records=RedisRecords(redis),
+    )
 
 
 def open_blobs(url: str, redis: RedisConnection, *, budget_bytes: int) -> BlobStore:

@@ -9,6 +9,7 @@ from typing import Any
 from shared.contracts.errors import CallConflict
 from shared.store import keys
 from shared.store.base import Owned, RunRecord
+from shared.store.records import TRACE_BUDGET_BYTES, StepRecords
 from shared.store.redis_connection import Argument, RedisConnection, text
 
 INFO = "info:"
@@ -116,22 +117,35 @@ class RedisRuns:
         return head
 
     async def advance(
-        self, run: str, *, fence: int, expected: bytes | None, manifest: bytes, history: Mapping[str, Any]
+        self,
+        run: str,
+        *,
+        fence: int,
+        expected: bytes | None,
+        manifest: bytes,
+        history: Mapping[str, Any],
+        records: StepRecords | None = None,
     ) -> bool:
         """See ``RunStore.advance``."""
-        return bool(
-            await self._redis.script(
-                "advance",
-                [keys.head(run), keys.fence(run), keys.history(run)],
-                [
-                    fence,
-                    int(expected is not None),
-                    expected or b"",
-                    manifest,
-                    json.dumps(history) if history else "",
-                ],
-            )
+        names = (
+            keys.head,
+            keys.fence,
+            keys.history,
+            keys.lengths,
+            keys.plans,
+            keys.traces,
+            keys.trace_sizes,
+            keys.trace_bytes,
         )
+        arguments: list[Argument] = [fence, int(expected is not None), expected or b"", manifest]
+        arguments += [json.dumps(history) if history else "", TRACE_BUDGET_BYTES]
+        if records is None:
+            arguments += [0, "", b""]
+        else:
+            arguments += [records.step, records.plan or "", records.trace or b""]
+            for row, lengths in records.lengths.items():
+                arguments += [row, lengths]
+        return bool(await self._redis.script("advance", [name(run) for name in names], arguments))
 
     async def history(self, run: str) -> Sequence[Mapping[str, Any]]:
         """See ``RunStore.history``."""

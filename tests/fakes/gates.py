@@ -6,6 +6,7 @@ from typing import Any, cast
 from shared.contracts.errors import StoreUnavailable
 from shared.store.base import CallStore, EventLog, RunStore, Store, WorkStore
 from shared.store.blobs import BlobStore
+from shared.store.records import RecordStore
 
 Gate = Callable[[str, bool], None]
 """Called before and after (True) every operation, with its name. Raises to refuse it, or to lose its answer."""
@@ -37,6 +38,7 @@ def gated_store(store: Store, gate: Gate) -> Store:
         work=cast(WorkStore, Gated(store.work, gate)),
         runs=cast(RunStore, Gated(store.runs, gate)),
         events=cast(EventLog, Gated(store.events, gate)),
+        records=cast(RecordStore, Gated(store.records, gate)),
     )
 
 

@@ -359,6 +359,7 @@ async def test_a_run_that_has_just_ended_is_not_taken_up_again(tmp_path: Path, s
         work=stack.store.work,
         runs=EndsInBetween(stack.store, state),  # type: ignore[arg-type]
         events=stack.store.events,
+        records=stack.store.records,
     )
     controller = await stack.start(store=raced)
     run = await stack.submit(controller)
