@@ -17,7 +17,7 @@ import numpy as np
 from functions.rollout.commits import CommitQueue
 from functions.rollout.engine import Engine, FinishedSequence, PartialSequence, SamplingParams, SequenceRequest
 from functions.rollout.leased_work import LeasedWork
-from functions.rollout.mailbox import Mail, watch_mail
+from functions.rollout.mailbox import Mailbox
 from functions.rollout.turns.spans import turn_starts
 from functions.rollout.turns.turn_loop import TurnLoop
 from shared.codec.completions import Partial, encode_completion, encode_partial
@@ -27,10 +27,10 @@ from shared.contracts.errors import Cancelled, StoreUnavailable
 from shared.contracts.policy import PolicyRef
 from shared.contracts.prompt import Prompt
 from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling
+from shared.contracts.rollout_mail import MailKind
 from shared.modeling.threads import use_threads
 from shared.service.beside import beside
 from shared.service.handler import CallContext, Outcome
-from shared.service.stop_flag import StopFlag
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class RolloutWorker:
         self._turn_loop = turn_loop
         self._params = sampling_params(call.inputs.sampling, turn_loop.stop if turn_loop else ())
         self._worthwhile_room = worthwhile_room(call.inputs.num_samples, call.inputs.max_num_sequences)
-        self._mail = StopFlag()
+        self._mailbox = Mailbox(self._work, call)
         self._leased = LeasedWork(call, prompts, context)
         self._commits = CommitQueue(self._commit)
         self._look_again_at = 0.0
@@ -79,7 +79,7 @@ class RolloutWorker:
         """
         try:
             async with (
-                beside(watch_mail(self._work, self._batch, self._call.key.shard, self._mail)),
+                beside(self._mailbox.watch()),
                 beside(self._leased.renew()),
             ):
                 finished = await self._work_off()
@@ -90,9 +90,10 @@ class RolloutWorker:
         except BaseException as error:
             await self._abandon(error)
             raise
-        cancelled = self._context.stop.is_set() or self._mail.reason == Mail.CANCEL
+        told = self._mailbox.interrupt
+        cancelled = self._context.stop.is_set() or told.reason == MailKind.CANCEL
         if cancelled and not finished:
-            raise Cancelled(f"stopped: {self._context.stop.reason or self._mail.reason}; finished completions are kept")
+            raise Cancelled(f"stopped: {self._context.stop.reason or told.reason}; finished completions are kept")
         return Outcome(
             outputs=RolloutOutputs(
                 num_completions=self._num_completions,
@@ -103,7 +104,7 @@ class RolloutWorker:
                 num_tool_errors=self._num_tool_errors,
                 num_resumed=self._leased.num_resumed,
             ),
-            status="done" if finished or self._mail.is_set() else "continue",
+            status="done" if finished or told.is_set() else "continue",
             policy_version=self._policy.version,
             weights_digest=self._policy.digest,
         )
@@ -150,7 +151,7 @@ class RolloutWorker:
         return self._leased.num_waiting > 0 or time.monotonic() >= self._look_again_at
 
     def _is_interrupted(self) -> bool:
-        return self._context.stop.is_set() or self._mail.is_set()
+        return self._context.stop.is_set() or self._mailbox.interrupt.is_set()
 
     def _add(self, requests: Sequence[SequenceRequest]) -> None:
         use_threads(self._call.threads)

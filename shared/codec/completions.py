@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from shared.codec.safetensors_header import NOT_OURS, metadata_of
-from shared.contracts.completion import Completion, FinishReason, SampleId
+from shared.contracts.completion import Completion, FinishReason, SampleId, Stay
 from shared.contracts.wire import Wire
 
 FACTS = "completion"
@@ -38,6 +38,13 @@ class _Facts(Wire):
     instance: str
     started_at: float
     ended_at: float
+    stays: tuple[Stay, ...] = ()
+
+
+class _PartialFacts(Wire):
+    """What is known of an unfinished completion besides its tokens."""
+
+    stays: tuple[Stay, ...] = ()
 
 
 def encode_completion(completion: Completion) -> bytes:
@@ -53,6 +60,7 @@ def encode_completion(completion: Completion) -> bytes:
         instance=completion.instance,
         started_at=completion.started_at,
         ended_at=completion.ended_at,
+        stays=completion.stays,
     )
     return save(
         {name: np.ascontiguousarray(getattr(completion, name), dtype=dtype) for name, dtype in TENSORS.items()},
@@ -79,6 +87,7 @@ def decode_completion(data: bytes) -> Completion:
             instance=facts.instance,
             started_at=facts.started_at,
             ended_at=facts.ended_at,
+            stays=facts.stays,
         )
 
 
@@ -90,17 +99,23 @@ class Partial:
     rollout_logprobs: NDArray[np.float32]
     processed_logprobs: NDArray[np.float32]
     loss_mask: NDArray[np.bool_]
+    stays: tuple[Stay, ...] = ()
+    """Where it was sampled so far, in order."""
 
 
 def encode_partial(partial: Partial) -> bytes:
     """An unfinished completion as bytes."""
-    return save({name: np.ascontiguousarray(getattr(partial, name), dtype=dtype) for name, dtype in TENSORS.items()})
+    return save(
+        {name: np.ascontiguousarray(getattr(partial, name), dtype=dtype) for name, dtype in TENSORS.items()},
+        metadata={FACTS: _PartialFacts(stays=partial.stays).model_dump_json()},
+    )
 
 
 def decode_partial(data: bytes) -> Partial:
     """Inverse of ``encode_partial``. Raises ``DamagedCompletion``."""
     with _damaged("unfinished completion"):
-        return Partial(**dict(zip(TENSORS, _vectors(data, **TENSORS), strict=True)))
+        facts = _PartialFacts.model_validate_json(metadata_of(data)[FACTS])
+        return Partial(**dict(zip(TENSORS, _vectors(data, **TENSORS), strict=True)), stays=facts.stays)
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """rollout → reward, reference, critic, learner: one completion, committed by itself (DESIGN, rule 6)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -24,6 +26,25 @@ class SampleId:
         """Inverse of ``str``."""
         row_uid, _, sample = text.rpartition(":")
         return cls(row_uid, int(sample))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """The time of one sequence in one actor's engine. Times are Unix seconds of its replica."""
+
+    shard: int
+    instance: str
+    started_at: float
+    first_token_at: float | None
+    """When the first token of this stay was sampled; ``None`` if it left before."""
+    ended_at: float
+    num_tokens: int
+    """Tokens after the prompt at the end of the stay."""
+
+
+def num_migrations(stays: Sequence[Stay]) -> int:
+    """How often a sequence went on at another replica than before."""
+    return sum(before.instance != after.instance for before, after in pairwise(stays))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +72,9 @@ class Completion:
     policy_version: int
     weights_digest: str
     instance: str
+    """The replica that finished it."""
     started_at: float
     """Unix seconds at which the first token was asked for."""
     ended_at: float
+    stays: tuple[Stay, ...] = ()
+    """Where it was sampled, in order; empty where the function did not say so."""

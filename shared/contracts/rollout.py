@@ -1,5 +1,6 @@
 """controller → rollout: sample the completions of a batch. The work items wait in the store (DESIGN, rule 6)."""
 
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -47,8 +48,17 @@ class WorkItem(Wire):
     samples: tuple[int, ...] = Field(min_length=1)
 
 
+class Operation(StrEnum):
+    """What a rollout call does (``CallKey.operation``)."""
+
+    MAIN = "main"
+    """Lease items until none is left."""
+    PROFILE = "profile"
+    """Decode made-up sequences for a moment and say how fast that was. Leases, commits and reads no item."""
+
+
 class RolloutInputs(Wire):
-    """One worker call: lease items until none is left."""
+    """One worker call."""
 
     prompts: BlobRef
     num_samples: int = Field(ge=1)
@@ -59,6 +69,21 @@ class RolloutInputs(Wire):
     """Sequences decoded at once by this replica."""
     multi_turn: MultiTurn | None = None
     """``None``: a completion is a single turn."""
+
+
+MAX_DECODE_STRETCHES = 64
+
+
+class DecodeStretch(Wire):
+    """Some decoding at nearly constant load: what the speed of a replica is learnt from."""
+
+    num_steps: int = Field(ge=1)
+    """Steps of one token per running sequence."""
+    num_sequences: float = Field(ge=0)
+    """Running ones, the mean over the steps."""
+    context_tokens: float = Field(ge=0)
+    """Prompt and generated tokens of all running sequences together, the mean over the steps."""
+    seconds: float = Field(ge=0)
 
 
 class RolloutOutputs(Wire):
@@ -75,3 +100,72 @@ class RolloutOutputs(Wire):
     """Those among them that told the model of a mistake."""
     num_resumed: int = Field(ge=0, default=0)
     """Sequences continued from tokens that an earlier worker saved."""
+    num_migrated_in: int = Field(ge=0, default=0)
+    """Those among them that another replica had begun."""
+    num_migrated_out: int = Field(ge=0, default=0)
+    """Unfinished sequences that a cut left to others."""
+    decode: tuple[DecodeStretch, ...] = Field(max_length=MAX_DECODE_STRETCHES, default=())
+    """All decoding of the call, in order."""
+    prefill_tokens: int = Field(ge=0, default=0)
+    """Context tokens whose keys and values were computed before sequences could go on."""
+    reused_tokens: int = Field(ge=0, default=0)
+    """Context tokens that another sequence's or a fetched prefix had already."""
+    prefill_s: float = Field(ge=0, default=0.0)
+    num_prefix_hits: int = Field(ge=0, default=0)
+    """Prompts whose prefix KV was fetched."""
+    num_prefix_misses: int = Field(ge=0, default=0)
+    """Prompts whose prefix KV nobody had stored."""
+    num_prefix_late: int = Field(ge=0, default=0)
+    """Prompts whose prefix KV did not come in time."""
+    num_prefix_damaged: int = Field(ge=0, default=0)
+    """Prompts whose prefix KV was not what its handle says."""
+    prefix_bytes: int = Field(ge=0, default=0)
+    """Bytes of prefix KV that were fetched."""
+    prefix_s: float = Field(ge=0, default=0.0)
+    """Seconds that fetching them took."""
+    kv_bytes_per_token: int = Field(ge=0, default=0)
+    """Size of the keys and values of one token; 0 where it is not known."""
+    kv_capacity_tokens: int = Field(ge=0, default=0)
+    """Tokens whose keys and values the replica has room for; 0 where it is not known."""
+
+
+class SequenceProgress(Wire):
+    """One sequence at an actor, and how many tokens it has after its prompt."""
+
+    row_uid: str
+    sample: int = Field(ge=0)
+    num_tokens: int = Field(ge=0)
+
+
+class RolloutProgress(Wire):
+    """How far one worker call is. The worker writes it about every 0.25 s; each report replaces the one before."""
+
+    shard: int = Field(ge=0)
+    segment: int = Field(ge=0)
+    instance: str
+    at: float
+    """Unix seconds of the replica."""
+    num_assigned: int = Field(ge=0)
+    """Samples that this call has taken, whatever became of them, and those that wait for it in the store."""
+    num_done: int = Field(ge=0)
+    """Samples that it has taken and that are stored."""
+    num_waiting: int = Field(ge=0)
+    """Samples without a place in the engine: taken ones, and those that waited in the store at the last look."""
+    running: tuple[SequenceProgress, ...] = ()
+    """Sequences in the engine."""
+    finished: tuple[SequenceProgress, ...] = ()
+    """Sequences that ended here: the first of a group tells how long the others may be."""
+    free_slots: int = Field(ge=0)
+    """Places in the engine that neither a running nor a waiting sample needs."""
+    tokens_per_s: float = Field(ge=0)
+    """Of all running sequences together, since the report before."""
+    max_tokens: int = Field(ge=1)
+    """The most tokens that a sequence can have after its prompt."""
+    most_migrations: int = Field(ge=0, default=0)
+    """How often the most travelled of its unfinished sequences was moved from one replica to another."""
+    context_tokens: int = Field(ge=0, default=0)
+    """Prompt and generated tokens of all running sequences together."""
+    kv_bytes_per_token: int = Field(ge=0, default=0)
+    """0 where it is not known."""
+    kv_capacity_tokens: int = Field(ge=0, default=0)
+    """0 where it is not known."""

@@ -8,7 +8,7 @@ answered, and repeating changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from shared.contracts.call import BatchKey, CallKey
@@ -93,10 +93,28 @@ class Lease:
     num_elsewhere: int
     poisoned: WorkItem | None = None
     """An item that was handed out as often as allowed and never finished."""
+    num_queued: int = 0
+    """Items that still wait: the actor's own, and those offered to all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Samples of an item that go on by themselves, at one actor or, for ``None``, at any."""
+
+    shard: int | None
+    item: WorkItem
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """Messages for one worker, oldest first, and where to read on."""
+
+    messages: tuple[str, ...]
+    next: int
 
 
 class WorkStore(Protocol):
-    """Work items, completions and mail of one batch (DESIGN, rule 6)."""
+    """Work items, completions, mail and progress of one batch (DESIGN, rule 6)."""
 
     async def put_items(
         self,
@@ -143,8 +161,14 @@ class WorkStore(Protocol):
         """The item's samples are all committed; forget its lease."""
         ...
 
-    async def return_item(self, batch: BatchKey, *, owner: str, item: WorkItem) -> None:
-        """Offer an unfinished item again; the hand-out does not count against it."""
+    async def return_item(
+        self, batch: BatchKey, *, owner: str, item: WorkItem, parts: Sequence[Part] | None = None
+    ) -> None:
+        """Give an unfinished item back; the hand-out does not count against it.
+
+        In ``parts``, each of which waits for its actor and counts as handed out as often as the item; without, it is
+        offered to all as it is.
+        """
         ...
 
     async def commit_samples(self, batch: BatchKey, *, fence: int, samples: Mapping[SampleId, bytes]) -> int:
@@ -174,11 +198,25 @@ class WorkStore(Protocol):
         ...
 
     async def post(self, batch: BatchKey, *, shard: int | None, message: str) -> None:
-        """Leave a message for one worker of the batch, or for all. A reader finds the last that is meant for it."""
+        """Leave a message for one worker of the batch, or for all; twice, if the store was lost before it had
+        answered.
+        """
         ...
 
-    async def mail(self, batch: BatchKey, *, shard: int) -> str | None:
-        """The last message left for this worker or for all."""
+    async def mail(self, batch: BatchKey, *, shard: int, after: int = 0) -> Mail:
+        """The messages for this worker and for all; ``after`` is where an earlier look ended."""
+        ...
+
+    async def report(self, batch: BatchKey, *, shard: int, fence: int, progress: bytes) -> None:
+        """Keep what a worker says of its work, in place of what it said before. Raises ``StaleFence``."""
+        ...
+
+    async def progress(self, batch: BatchKey) -> dict[int, bytes]:
+        """What each worker last said of its work, by shard."""
+        ...
+
+    async def num_queued(self, batch: BatchKey) -> int:
+        """Items that wait for a worker, in whatever queue. Those in workers' hands, lost ones too, are not counted."""
         ...
 
     async def sweep(self, batch: BatchKey) -> None:
@@ -313,3 +351,5 @@ class Store:
     runs: RunStore
     events: EventLog
     records: RecordStore
+    prefix_kv: PrefixKvStore = field(default_factory=NoPrefixKv)
+    """What may be lost: usually on a server of its own, that evicts."""

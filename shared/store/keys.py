@@ -158,5 +158,35 @@ def partials(key: BatchKey) -> str:
 
 
 def mail(key: BatchKey) -> str:
-    """Hash: the message to one worker (by shard) or to all (``all``)."""
+    """List: messages to workers, oldest first, each after the shard that it is meant for (``*``: all)."""
     return f"{batch(key)}:mail"
+
+
+def progress(key: BatchKey) -> str:
+    """Hash: what each worker last said of its work, by shard."""
+    return f"{batch(key)}:progress"
+
+
+def prefix_kv(run: str) -> str:
+    """Beginning of the keys of the run's prefix KV."""
+    return f"{prefix(run)}:prefix-kv:"
+
+
+def prefix_kv_versions(run: str) -> str:
+    """Sorted set: weights digests that KV is kept of, by the time something was last stored, in milliseconds."""
+    return f"{prefix_kv(run)}versions"
+
+
+def prefix_kv_handles(run: str, weights_digest: str) -> str:
+    """Hash: handle by scope and block."""
+    return f"{prefix_kv(run)}{weights_digest}:handles"
+
+
+def prefix_kv_sizes(run: str, weights_digest: str) -> str:
+    """Hash: size of each blob of one policy version."""
+    return f"{prefix_kv(run)}{weights_digest}:sizes"
+
+
+def prefix_kv_bytes(blob_id: str) -> str:
+    """String with expiry: one blob of prefix KV."""
+    return f"{prefix_kv(blob_id.partition('/')[0])}bytes:{blob_id}"

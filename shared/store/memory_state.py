@@ -43,7 +43,9 @@ class MemoryBatch:
     deliveries: dict[WorkItem, int] = field(default_factory=dict)
     samples: dict[SampleId, bytes] = field(default_factory=dict)
     partials: dict[SampleId, bytes] = field(default_factory=dict)
-    mail: dict[int | None, str] = field(default_factory=dict)
+    mail: list[tuple[int | None, str]] = field(default_factory=list)
+    """(shard, message); ``None``: for all."""
+    progress: dict[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -54,14 +56,14 @@ class MemoryState:
     fences: dict[str, int] = field(default_factory=dict)
     batches: dict[BatchKey, MemoryBatch] = field(default_factory=dict)
     events: dict[str, list[Event]] = field(default_factory=dict)
-
-    def fence(self, run: str) -> int:
     lengths: dict[str, dict[str, str]] = field(default_factory=dict)
     """By run and row."""
     plans: dict[str, dict[int, str]] = field(default_factory=dict)
     """By run and step."""
     traces: dict[str, dict[int, bytes]] = field(default_factory=dict)
     """By run and step."""
+
+    def fence(self, run: str) -> int:
         """The run's current fence; 0 before its first owner."""
         return self.fences.get(run, 0)
 
@@ -82,7 +84,7 @@ class MemoryState:
         """Delete all that is stored for the run here."""
         self.fences.pop(run, None)
         self.events.pop(run, None)
-        for key in [key for key in self.batches if key.run == run]:
-            del self.batches[key]
         for kept in (self.lengths, self.plans, self.traces):
             kept.pop(run, None)
+        for key in [key for key in self.batches if key.run == run]:
+            del self.batches[key]

@@ -1,4 +1,4 @@
-"""Work items, completions and mail of a batch in memory."""
+"""Work items, completions, mail and progress of a batch in memory."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from shared.contracts.call import BatchKey
 from shared.contracts.completion import SampleId
 from shared.contracts.rollout import WorkItem
-from shared.store.base import Lease, LeasedItem
+from shared.store.base import Lease, LeasedItem, Mail, Part
 from shared.store.memory_state import MemoryBatch, MemoryLease, MemoryState
 
 
@@ -66,7 +66,8 @@ class MemoryWork:
                 if other != shard:
                     handing.hand_out_from(queue, -(-len(queue) // 2))
         num_reclaimed = sum([handing.hand_out(item) for item in expired])
-        return Lease(tuple(handing.items), len(others) - num_reclaimed)
+        own = stored.queues[shard] if shard < len(stored.queues) else ()
+        return Lease(tuple(handing.items), len(others) - num_reclaimed, num_queued=len(own) + len(stored.offered))
 
     async def renew_leases(self, batch: BatchKey, *, owner: str, ttl_s: float) -> int:
         """See ``WorkStore.renew_leases``."""
@@ -79,12 +80,18 @@ class MemoryWork:
         """See ``WorkStore.finish_item``."""
         self._end_lease(batch, owner, item)
 
-    async def return_item(self, batch: BatchKey, *, owner: str, item: WorkItem) -> None:
+    async def return_item(
+        self, batch: BatchKey, *, owner: str, item: WorkItem, parts: Sequence[Part] | None = None
+    ) -> None:
         """See ``WorkStore.return_item``."""
-        if self._end_lease(batch, owner, item):
-            stored = self._state.batch(batch)
-            stored.deliveries[item] -= 1
-            stored.offered.append(item)
+        if not self._end_lease(batch, owner, item):
+            return
+        stored = self._state.batch(batch)
+        count = stored.deliveries.pop(item) - 1
+        for part in (Part(None, item),) if parts is None else parts:
+            stored.deliveries[part.item] = count
+            known = part.shard is not None and part.shard < len(stored.queues)
+            (stored.queues[part.shard or 0] if known else stored.offered).append(part.item)
 
     def _end_lease(self, batch: BatchKey, owner: str, item: WorkItem) -> bool:
         leases = self._state.existing(batch).leases
@@ -125,15 +132,26 @@ class MemoryWork:
 
     async def post(self, batch: BatchKey, *, shard: int | None, message: str) -> None:
         """See ``WorkStore.post``."""
-        mail = self._state.batch(batch).mail
-        if shard is None:
-            mail.clear()
-        mail[shard] = message
+        self._state.batch(batch).mail.append((shard, message))
 
-    async def mail(self, batch: BatchKey, *, shard: int) -> str | None:
+    async def mail(self, batch: BatchKey, *, shard: int, after: int = 0) -> Mail:
         """See ``WorkStore.mail``."""
-        mail = self._state.existing(batch).mail
-        return mail.get(shard, mail.get(None))
+        new = self._state.existing(batch).mail[after:]
+        return Mail(tuple(message for to, message in new if to in (shard, None)), after + len(new))
+
+    async def report(self, batch: BatchKey, *, shard: int, fence: int, progress: bytes) -> None:
+        """See ``WorkStore.report``."""
+        self._state.refuse_stale(batch.run, fence)
+        self._state.batch(batch).progress[shard] = progress
+
+    async def progress(self, batch: BatchKey) -> dict[int, bytes]:
+        """See ``WorkStore.progress``."""
+        return dict(self._state.existing(batch).progress)
+
+    async def num_queued(self, batch: BatchKey) -> int:
+        """See ``WorkStore.num_queued``."""
+        stored = self._state.existing(batch)
+        return sum(len(queue) for queue in (*stored.queues, stored.offered))
 
     async def sweep(self, batch: BatchKey) -> None:
         """See ``WorkStore.sweep``."""

@@ -1,4 +1,4 @@
-"""Work items, completions and mail of a batch in Redis."""
+"""Work items, completions, mail and progress of a batch in Redis."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,10 @@ from shared.contracts.completion import SampleId
 from shared.contracts.errors import StaleFence
 from shared.contracts.rollout import WorkItem
 from shared.store import keys
-from shared.store.base import Lease, LeasedItem
+from shared.store.base import Lease, LeasedItem, Mail, Part
 from shared.store.redis_connection import Argument, RedisConnection, text
+
+TO_ALL = "*"
 
 
 class RedisWork:
@@ -79,7 +81,7 @@ class RedisWork:
             [owner, fence, round(ttl_s * 1000), max_items, max_deliveries, secrets.token_hex(8)],
         )
         refuse_stale(batch, reply)
-        _, elsewhere, poisoned, *handed_out = reply
+        _, elsewhere, poisoned, queued, *handed_out = reply
         return Lease(
             items=tuple(
                 LeasedItem(WorkItem.model_validate_json(item), int(delivery))
@@ -87,6 +89,7 @@ class RedisWork:
             ),
             num_elsewhere=int(elsewhere),
             poisoned=WorkItem.model_validate_json(poisoned) if poisoned else None,
+            num_queued=int(queued),
         )
 
     async def renew_leases(self, batch: BatchKey, *, owner: str, ttl_s: float) -> int:
@@ -98,46 +101,56 @@ class RedisWork:
 
     async def finish_item(self, batch: BatchKey, *, owner: str, item: WorkItem) -> None:
         """See ``WorkStore.finish_item``."""
-        await self._end_lease(batch, owner=owner, item=item, again=False)
+        await self._end_lease(batch, owner, item, ())
 
-    async def return_item(self, batch: BatchKey, *, owner: str, item: WorkItem) -> None:
+    async def return_item(
+        self, batch: BatchKey, *, owner: str, item: WorkItem, parts: Sequence[Part] | None = None
+    ) -> None:
         """See ``WorkStore.return_item``."""
-        await self._end_lease(batch, owner=owner, item=item, again=True)
+        await self._end_lease(batch, owner, item, (Part(None, item),) if parts is None else parts)
 
-    async def _end_lease(self, batch: BatchKey, *, owner: str, item: WorkItem, again: bool) -> None:
+    async def _end_lease(self, batch: BatchKey, owner: str, item: WorkItem, parts: Sequence[Part]) -> None:
+        queues = [keys.offered(batch) if part.shard is None else keys.queue(batch, part.shard) for part in parts]
         await self._redis.script(
             "end_lease",
             [
                 keys.leases(batch),
                 keys.holders(batch),
                 keys.deliveries(batch),
+                keys.plan(batch),
+                keys.batch_index(batch),
                 keys.offered(batch),
+                *queues,
             ],
-            [owner, item.model_dump_json(), int(again)],
+            [
+                owner,
+                item.model_dump_json(),
+                *(argument for part in parts for argument in (_shard(part.shard), part.item.model_dump_json())),
+            ],
         )
 
     async def commit_samples(self, batch: BatchKey, *, fence: int, samples: Mapping[SampleId, bytes]) -> int:
         """See ``WorkStore.commit_samples``."""
-        return await self._put(batch, keys.samples(batch), fence, samples, first_wins=True)
+        return await self._put(batch, keys.samples(batch), fence, by_name(samples), first_wins=True)
 
     async def save_partials(self, batch: BatchKey, *, fence: int, partials: Mapping[SampleId, bytes]) -> None:
         """See ``WorkStore.save_partials``."""
-        await self._put(batch, keys.partials(batch), fence, partials, first_wins=False)
+        await self._put(batch, keys.partials(batch), fence, by_name(partials), first_wins=False)
 
     async def _put(
         self,
         batch: BatchKey,
         key: str,
         fence: int,
-        values: Mapping[SampleId, bytes],
+        fields: Mapping[str, bytes],
         *,
         first_wins: bool,
     ) -> int:
-        if not values:
+        if not fields:
             return 0
         arguments: list[Argument] = [fence, int(first_wins)]
-        for sample, value in values.items():
-            arguments += [str(sample), value]
+        for name, value in fields.items():
+            arguments += [name, value]
         reply = await self._redis.script("put_fields", [keys.fence(batch.run), key, keys.batch_index(batch)], arguments)
         refuse_stale(batch, reply)
         return int(reply[1])
@@ -169,25 +182,48 @@ class RedisWork:
 
     async def post(self, batch: BatchKey, *, shard: int | None, message: str) -> None:
         """See ``WorkStore.post``."""
-        earlier: list[tuple[Argument, ...]] = [("UNLINK", keys.mail(batch))] if shard is None else []
         await self._redis.pipeline(
             [
-                *earlier,
-                ("HSET", keys.mail(batch), "all" if shard is None else shard, message),
+                ("RPUSH", keys.mail(batch), f"{_shard(shard)} {message}"),
                 ("SADD", keys.batch_index(batch), keys.mail(batch)),
             ],
             atomic=True,
         )
 
-    async def mail(self, batch: BatchKey, *, shard: int) -> str | None:
+    async def mail(self, batch: BatchKey, *, shard: int, after: int = 0) -> Mail:
         """See ``WorkStore.mail``."""
-        own, to_all = await self._redis.command("HMGET", keys.mail(batch), shard, "all")
-        message = own if own is not None else to_all
-        return None if message is None else text(message)
+        new = [text(entry) for entry in await self._redis.command("LRANGE", keys.mail(batch), after, -1)]
+        addressed = [entry.partition(" ") for entry in new]
+        wanted = {_shard(shard), TO_ALL}
+        return Mail(tuple(message for to, _, message in addressed if to in wanted), after + len(new))
+
+    async def report(self, batch: BatchKey, *, shard: int, fence: int, progress: bytes) -> None:
+        """See ``WorkStore.report``."""
+        await self._put(batch, keys.progress(batch), fence, {_shard(shard): progress}, first_wins=False)
+
+    async def progress(self, batch: BatchKey) -> dict[int, bytes]:
+        """See ``WorkStore.progress``."""
+        found: Mapping[bytes, bytes] = await self._redis.command("HGETALL", keys.progress(batch))
+        return {int(shard): said for shard, said in found.items()}
+
+    async def num_queued(self, batch: BatchKey) -> int:
+        """See ``WorkStore.num_queued``."""
+        num_queues = int(await self._redis.command("HGET", keys.plan(batch), "queues") or 0)
+        queues = [keys.offered(batch), *(keys.queue(batch, shard) for shard in range(num_queues))]
+        return sum(map(int, await self._redis.pipeline([("LLEN", queue) for queue in queues])))
 
     async def sweep(self, batch: BatchKey) -> None:
         """See ``WorkStore.sweep``."""
         await self._redis.script("sweep", [keys.batch_index(batch)], [])
+
+
+def by_name(values: Mapping[SampleId, bytes]) -> dict[str, bytes]:
+    """The values under the names of their fields."""
+    return {str(id): value for id, value in values.items()}
+
+
+def _shard(shard: int | None) -> str:
+    return TO_ALL if shard is None else str(shard)
 
 
 def refuse_stale(batch: BatchKey, reply: Sequence[Any]) -> None:

@@ -13,6 +13,7 @@ from shared.contracts.policy import ModelRef, PolicyRef
 from shared.contracts.prompt import Prompt, PromptBatch
 from shared.contracts.reward import RewardInputs, RuleReward
 from shared.contracts.rollout import RolloutInputs, Sampling, WorkItem
+from shared.contracts.rollout_mail import MailKind, RolloutMail
 from shared.contracts.stage import Purpose, Stage
 from shared.modeling.tokenizer import Tokenizer
 from shared.store.base import Store
@@ -51,6 +52,11 @@ class Batch:
         """Offer all items to every worker."""
         items = [WorkItem(row_uid=row, samples=tuple(range(self.num_samples))) for row in self.texts]
         await self.store.work.put_items(self.key, fence=0, assigned=[], offered=items)
+
+    async def tell(self, kind: MailKind, *, shard: int | None = None, **mail: Any) -> None:
+        """Post a message to one worker, or to all."""
+        message = RolloutMail(**{"kind": kind, "fence": 0, **mail})
+        await self.store.work.post(self.key, shard=shard, message=message.model_dump_json())
 
     async def commit(self, texts: dict[SampleId, str]) -> None:
         """Store completions as a rollout would."""

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from functions.rollout.engine import SamplingParams, SequenceRequest
-from functions.rollout.mailbox import Mail
 from functions.rollout.torch_engine.engine import TorchEngine
 from shared.codec.completions import decode_completion
 from shared.contracts.call import StageReply
 from shared.contracts.completion import Completion, SampleId
 from shared.contracts.errors import Problem
 from shared.contracts.rollout import RolloutOutputs, Sampling
+from shared.contracts.rollout_mail import MailKind
 from shared.modeling.randomness import address_seed
 from shared.store.base import Store
 from shared.store.directory_blobs import DirectoryBlobs
@@ -145,7 +145,7 @@ async def test_a_busy_replica_answers_its_probe_and_takes_its_mail(rollout: Func
     assert (busy.status_code, busy.headers["retry-after"]) == (425, "1")
     assert Problem.model_validate_json(busy.content).retry_after_s == 1.0
 
-    await long_batch.store.work.post(long_batch.key, shard=0, message=Mail.CUT)
+    await long_batch.tell(MailKind.CUT, shard=0)
     reply = Reply.model_validate_json((await calling).content)
     assert reply.status == "done"
     committed = await long_batch.store.work.num_samples(long_batch.key)
@@ -161,7 +161,7 @@ async def test_a_cancelled_call_says_so_and_frees_the_replica(
     await batch.queue()
     calling = asyncio.create_task(rollout.call(await long_batch.rollout_call(sampling=LONG), stage="rollout"))
     await until_committed(long_batch, 1)
-    await long_batch.store.work.post(long_batch.key, shard=None, message=Mail.CANCEL)
+    await long_batch.tell(MailKind.CANCEL)
     cancelled = await calling
     assert (cancelled.status_code, Problem.model_validate_json(cancelled.content).code) == (409, "cancelled")
     assert (await rollout.call(await batch.rollout_call(), stage="rollout")).status_code == 200
@@ -206,7 +206,7 @@ async def test_a_deadline_cuts_a_call_into_segments(
     reply = Reply.model_validate_json(first.content)
     assert reply.status == "continue"
     assert 0 < reply.outputs.num_completions < len(batch.ids)
-    await batch.store.work.post(batch.key, shard=0, message=Mail.CUT)
+    await batch.tell(MailKind.CUT, shard=0)
     body = await batch.rollout_call(sampling=LONG, segment=1)
     second = Reply.model_validate_json((await rollout.call(body, stage="rollout")).content)
     assert second.status == "done"

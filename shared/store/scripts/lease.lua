@@ -1,6 +1,6 @@
 -- KEYS: fence, leases, holders, deliveries, replies, index, own queue, offered, other queues...
 -- ARGV: owner, fence, ttl_ms, max_items, max_deliveries, request
--- Returns {verdict, elsewhere, poisoned, item, delivery, item, delivery, ...}
+-- Returns {verdict, elsewhere, poisoned, queued, item, delivery, item, delivery, ...}
 local owner, ttl, max_items, max_deliveries = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local current = tonumber(redis.call('GET', KEYS[1]) or '0')
 if tonumber(ARGV[2]) < current then return {'stale', current, ''} end
@@ -36,12 +36,12 @@ end
 local expired = {}
 for _, item in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now)) do
   if holder[item] ~= owner then
-    if count(item) >= max_deliveries then return {'ok', elsewhere, item} end
+    if count(item) >= max_deliveries then return {'ok', elsewhere, item, 0} end
     expired[#expired + 1] = item
   end
 end
 
-local reply = {'ok', elsewhere, ''}
+local reply = {'ok', elsewhere, '', 0}
 -- Hands the item out, unless it must go alone and cannot.
 local function hand_out(item)
   local alone = is_last_chance(item)
@@ -72,7 +72,8 @@ for _, item in ipairs(expired) do
   if max_items > 0 and hand_out(item) then reply[2] = reply[2] - 1 end
 end
 
-if #reply > 3 then
+reply[4] = redis.call('LLEN', KEYS[7]) + redis.call('LLEN', KEYS[8])
+if #reply > 4 then
   redis.call('HSET', KEYS[5], owner, ARGV[6] .. cmsgpack.pack(reply))
   redis.call('SADD', KEYS[6], KEYS[2], KEYS[3], KEYS[4], KEYS[5])
 end

@@ -17,6 +17,7 @@ from shared.contracts.completion import Completion, SampleId
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.prompt import Prompt
 from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling, WorkItem
+from shared.contracts.rollout_mail import MailKind, RolloutMail
 from shared.contracts.stage import Purpose, Stage
 from shared.modeling.randomness import address_seed
 from shared.service.handler import CallContext, Outcome
@@ -111,6 +112,11 @@ class BatchWorld:
             return await self.worker(engine, context, **call).run()
         finally:
             assert engine.num_running == 0
+
+    async def tell(self, kind: MailKind, *, shard: int | None = None, **mail: Any) -> None:
+        """Post a message to one worker, or to all."""
+        message = RolloutMail(**{"kind": kind, "fence": 0, **mail})
+        await self.store.work.post(BATCH, shard=shard, message=message.model_dump_json())
 
     async def die_with(self, num_items: int, *, committed: Sequence[SampleId] = ()) -> None:
         """A worker leases items, commits some samples, and is gone without a word. Its leases have ended then."""

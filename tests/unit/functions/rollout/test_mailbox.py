@@ -2,78 +2,121 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
-from functions.rollout import mailbox
-from functions.rollout.mailbox import Mail, watch_mail
+from functions.rollout import mailbox as mailbox_module
+from functions.rollout.mailbox import Mailbox
 from shared.contracts.call import BatchKey
 from shared.contracts.errors import StoreUnavailable
-from shared.contracts.stage import Purpose
+from shared.contracts.rollout_mail import MailKind, RolloutMail, Taker
 from shared.service.beside import beside
-from shared.service.stop_flag import StopFlag
-from shared.store.base import WorkStore
+from shared.store.base import Mail, WorkStore
 from shared.store.opening import redis_store
 from shared.store.redis_connection import RedisConnection
+from tests.unit.functions.rollout.batch_world import BATCH, BatchWorld
 
-BATCH = BatchKey(run="run-1", purpose=Purpose.TRAIN, step=3)
+FENCE = 4
 
 
 @pytest.fixture
 def work(redis: RedisConnection, monkeypatch: pytest.MonkeyPatch) -> WorkStore:
-    monkeypatch.setattr(mailbox, "LOOK_EVERY_S", 0.002)
+    monkeypatch.setattr(mailbox_module, "LOOK_EVERY_S", 0.002)
     return redis_store(redis).work
 
 
-async def until_set(interrupt: StopFlag) -> None:
+def mailbox_of(work: WorkStore, memory_world: BatchWorld, *, shard: int = 1, segment: int = 0) -> Mailbox:
+    return Mailbox(work, memory_world.call(shard=shard, segment=segment, fence=FENCE))
+
+
+async def post(work: WorkStore, kind: MailKind, *, shard: int | None = 1, **mail: Any) -> RolloutMail:
+    message = RolloutMail(**{"kind": kind, "fence": FENCE, **mail})
+    await work.post(BATCH, shard=shard, message=message.model_dump_json())
+    return message
+
+
+async def until_set(mailbox: Mailbox) -> None:
     for _ in range(2000):
-        if interrupt.is_set():
+        if mailbox.interrupt.is_set():
             return
         await asyncio.sleep(0.002)
     raise AssertionError("no mail was noticed")
 
 
-@pytest.mark.parametrize("message", Mail)
+@pytest.mark.parametrize("kind", [MailKind.CUT, MailKind.CANCEL])
 @pytest.mark.parametrize("shard", [1, None], ids=["to this worker", "to all"])
-async def test_a_message_interrupts(work: WorkStore, message: Mail, shard: int | None) -> None:
-    interrupt = StopFlag()
-    async with beside(watch_mail(work, BATCH, 1, interrupt)):
+async def test_a_message_ends_the_call(
+    work: WorkStore, memory_world: BatchWorld, kind: MailKind, shard: int | None
+) -> None:
+    mailbox = mailbox_of(work, memory_world)
+    async with beside(mailbox.watch()):
         await asyncio.sleep(0.01)
-        assert not interrupt.is_set()
-        await work.post(BATCH, shard=shard, message=message)
-        await until_set(interrupt)
-    assert interrupt.reason == message
+        assert not mailbox.interrupt.is_set()
+        sent = await post(work, kind, shard=shard, takers=(Taker(shard=2, free_slots=3),), with_kv=True)
+        await until_set(mailbox)
+    assert (mailbox.interrupt.reason, mailbox.ending) == (kind, sent)
 
 
-async def test_a_message_from_before_is_found_at_once(work: WorkStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailbox, "LOOK_EVERY_S", 3600.0)
-    await work.post(BATCH, shard=1, message=Mail.CUT)
-    interrupt = StopFlag()
-    async with beside(watch_mail(work, BATCH, 1, interrupt)):
-        await until_set(interrupt)
+async def test_the_first_of_two_cuts_counts(work: WorkStore, memory_world: BatchWorld) -> None:
+    mailbox = mailbox_of(work, memory_world)
+    first = await post(work, MailKind.CUT, takers=(Taker(shard=2, free_slots=3),))
+    await post(work, MailKind.CUT, takers=(Taker(shard=3, free_slots=3),))
+    async with beside(mailbox.watch()):
+        await until_set(mailbox)
+    assert mailbox.ending == first
 
 
-async def test_mail_for_others_and_unknown_words_do_not(work: WorkStore, caplog: pytest.LogCaptureFixture) -> None:
-    interrupt = StopFlag()
-    await work.post(BATCH, shard=2, message=Mail.CANCEL)
+async def test_a_message_from_before_is_found_at_once(
+    work: WorkStore, memory_world: BatchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_module, "LOOK_EVERY_S", 3600.0)
+    await post(work, MailKind.CUT)
+    mailbox = mailbox_of(work, memory_world)
+    async with beside(mailbox.watch()):
+        await until_set(mailbox)
+
+
+async def test_mail_for_others_does_not(
+    work: WorkStore, memory_world: BatchWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    mailbox = mailbox_of(work, memory_world, segment=2)
+    await post(work, MailKind.CANCEL, shard=2)
+    await post(work, MailKind.CANCEL, fence=FENCE - 1)
+    await post(work, MailKind.CUT, segment=1)
     with caplog.at_level(logging.WARNING):
-        async with beside(watch_mail(work, BATCH, 1, interrupt)):
+        async with beside(mailbox.watch()):
             await work.post(BATCH, shard=1, message="dance")
             await asyncio.sleep(0.05)
-    assert not interrupt.is_set()
+    assert not mailbox.interrupt.is_set()
     assert [record.getMessage() for record in caplog.records] == ["unknown message 'dance'"]
 
 
-async def test_a_lost_store_is_asked_again(work: WorkStore) -> None:
+async def test_word_of_work_is_told_once_and_ends_nothing(work: WorkStore, memory_world: BatchWorld) -> None:
+    mailbox = mailbox_of(work, memory_world)
+    async with beside(mailbox.watch()):
+        assert not mailbox.take_nudge()
+        await post(work, MailKind.WORK)
+        await asyncio.sleep(0.05)
+        assert mailbox.take_nudge()
+        assert not mailbox.take_nudge()
+        await post(work, MailKind.WORK)
+        await post(work, MailKind.CUT)
+        await until_set(mailbox)
+    assert mailbox.take_nudge()
+    assert mailbox.interrupt.reason == MailKind.CUT
+
+
+async def test_a_lost_store_is_asked_again(work: WorkStore, memory_world: BatchWorld) -> None:
     class Lossy:
         num_asked = 0
 
-        async def mail(self, batch: BatchKey, *, shard: int) -> str | None:
+        async def mail(self, batch: BatchKey, *, shard: int, after: int = 0) -> Mail:
             self.num_asked += 1
             if self.num_asked < 3:
                 raise StoreUnavailable("Redis did not answer")
-            return Mail.CUT
+            return Mail((RolloutMail(kind=MailKind.CUT, fence=FENCE).model_dump_json(),), after + 1)
 
-    interrupt = StopFlag()
-    async with beside(watch_mail(Lossy(), BATCH, 1, interrupt)):
-        await until_set(interrupt)
+    mailbox = mailbox_of(Lossy(), memory_world)
+    async with beside(mailbox.watch()):
+        await until_set(mailbox)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from functions.rollout import worker as worker_module
-from functions.rollout.mailbox import Mail
 from shared.contracts.errors import (
     Cancelled,
 )
+from shared.contracts.rollout_mail import MailKind
 from shared.service.stop_flag import StopFlag
 from tests.unit.functions.rollout.batch_world import BATCH, BatchWorld, expected_tokens, saved_part
 from tests.unit.functions.rollout.fake_engine import FakeEngine
@@ -18,9 +18,9 @@ from tests.unit.functions.rollout.long_rollouts import LONG, SHORT, after_steps,
 
 
 async def check_that_the_rest_is_resumed(world: BatchWorld) -> None:
-    """A further call continues from the saved tokens, and the result is what one call would have made."""
+    """A further owner's call continues from the saved tokens, and the result is what one call would have made."""
     engine = FakeEngine(default_length=4000)
-    outcome = await world.run(engine, shard=1, sampling=LONG)
+    outcome = await world.run(engine, shard=1, fence=1, sampling=LONG)
     assert outcome.outputs.num_resumed > 0
     completions = await world.completions()
     assert set(completions) == set(world.ids)
@@ -55,7 +55,7 @@ async def test_a_call_that_is_late_already_makes_progress_all_the_same(memory_wo
 async def test_a_cut_ends_the_call_well_and_leaves_the_rest_to_others(world: BatchWorld) -> None:
     await world.put()
     engine = long_engine(world)
-    after_steps(engine, 5, lambda: world.store.work.post(BATCH, shard=0, message=Mail.CUT))
+    after_steps(engine, 5, lambda: world.tell(MailKind.CUT, shard=0))
     outcome = await world.run(engine, sampling=LONG)
     assert outcome.status == "done"
     assert outcome.outputs.num_completions == world.num_rows
@@ -65,7 +65,7 @@ async def test_a_cut_ends_the_call_well_and_leaves_the_rest_to_others(world: Bat
 async def test_mail_for_another_worker_is_not_opened(memory_world: BatchWorld) -> None:
     world = memory_world
     await world.put()
-    await world.store.work.post(BATCH, shard=1, message=Mail.CANCEL)
+    await world.tell(MailKind.CANCEL, shard=1)
     engine = FakeEngine(default_length=40, step_s=0.003)
     assert (await world.run(engine, shard=0)).outputs.num_completions == len(world.ids)
 
@@ -77,7 +77,7 @@ async def test_a_cancelled_call_keeps_what_it_has(world: BatchWorld, by: str) ->
 
     async def cancel() -> None:
         if by == "mail":
-            await world.store.work.post(BATCH, shard=None, message=Mail.CANCEL)
+            await world.tell(MailKind.CANCEL)
         else:
             stop.set("the caller is gone")
 
@@ -85,8 +85,6 @@ async def test_a_cancelled_call_keeps_what_it_has(world: BatchWorld, by: str) ->
     with pytest.raises(Cancelled, match="cancel" if by == "mail" else "the caller is gone"):
         await world.run(engine, world.context(stop=stop), sampling=LONG)
     assert len(await world.completions()) == world.num_rows
-    if by == "mail":
-        await world.store.work.post(BATCH, shard=1, message="carry on")
     await check_that_the_rest_is_resumed(world)
 
 

@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import save
 
 from shared.codec.completions import (
+    TENSORS,
     DamagedCompletion,
     Partial,
     decode_completion,
@@ -18,10 +19,24 @@ from shared.codec.completions import (
     encode_completion,
     encode_partial,
 )
-from shared.contracts.completion import Completion, SampleId
+from shared.contracts.completion import Completion, SampleId, Stay
 
 TEXT = st.text(max_size=20)
 TIMES = st.floats(min_value=0, max_value=2e9)
+
+
+STAYS = st.lists(
+    st.builds(
+        Stay,
+        shard=st.integers(0, 10**4),
+        instance=TEXT,
+        started_at=TIMES,
+        first_token_at=st.none() | TIMES,
+        ended_at=TIMES,
+        num_tokens=st.integers(0, 10**6),
+    ),
+    max_size=3,
+).map(tuple)
 
 
 @st.composite
@@ -41,6 +56,7 @@ def completions(draw: st.DrawFn) -> Completion:
         instance=draw(TEXT),
         started_at=draw(TIMES),
         ended_at=draw(TIMES),
+        stays=draw(STAYS),
     )
 
 
@@ -58,6 +74,7 @@ EXAMPLE = Completion(
     instance="i",
     started_at=1.25,
     ended_at=2.5,
+    stays=(Stay(shard=1, instance="i", started_at=1.25, first_token_at=1.5, ended_at=2.5, num_tokens=3),),
 )
 
 
@@ -66,6 +83,7 @@ PARTIAL = Partial(
     rollout_logprobs=EXAMPLE.rollout_logprobs,
     processed_logprobs=EXAMPLE.processed_logprobs,
     loss_mask=EXAMPLE.loss_mask,
+    stays=EXAMPLE.stays,
 )
 
 
@@ -162,6 +180,7 @@ def test_unchanged_facts_still_decode() -> None:
         {"policy_version": "9" * 5000},
         {"started_at": "soon"},
         {"weights_digest": ...},
+        {"stays": [{"shard": 1}]},
         {"unknown": 1},
     ],
 )
@@ -170,14 +189,18 @@ def test_facts_of_another_form_are_damage(change: dict[str, object]) -> None:
         decode_completion(with_facts(**change))
 
 
+def test_a_completion_of_a_function_that_does_not_say_where_it_ran_is_read() -> None:
+    assert_same(decode_completion(with_facts(stays=...)), replace(EXAMPLE, stays=()))
+
+
 def test_equal_completions_are_equal_bytes() -> None:
     assert len({encode_completion(replace(EXAMPLE)) for _ in range(20)}) == 1
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Partial)])
+@pytest.mark.parametrize("name", TENSORS)
 @pytest.mark.parametrize("damage", ["missing", "wider", "shorter", "of rows"])
 def test_tensors_of_another_form_are_damage(name: str, damage: str) -> None:
-    tensors = {field.name: getattr(EXAMPLE, field.name) for field in fields(Partial)}
+    tensors = {each: getattr(EXAMPLE, each) for each in TENSORS}
     changes = {
         "wider": tensors[name].astype(np.float64),
         "shorter": tensors[name][:2],
@@ -185,6 +208,6 @@ def test_tensors_of_another_form_are_damage(name: str, damage: str) -> None:
     }
     tensors = {key: value for key, value in (tensors | {name: changes.get(damage)}).items() if value is not None}
     with pytest.raises(DamagedCompletion):
-        decode_partial(save(tensors))
+        decode_partial(save(tensors, metadata=header(encode_partial(PARTIAL))["__metadata__"]))
     with pytest.raises(DamagedCompletion):
         decode_completion(save(tensors, metadata=header(encode_completion(EXAMPLE))["__metadata__"]))

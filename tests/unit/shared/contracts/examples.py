@@ -44,7 +44,7 @@ from shared.contracts.reward import (
     RuleReward,
     SumReward,
 )
-from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling
+from shared.contracts.rollout import DecodeStretch, RolloutInputs, RolloutOutputs, Sampling
 from shared.contracts.stage import Purpose, Stage
 from shared.contracts.wire import Wire
 
@@ -138,7 +138,14 @@ EXAMPLES: dict[str, Wire] = {
         RolloutInputs(prompts=blob("prompts"), num_samples=8, sampling=SAMPLING, run_seed=11, max_num_sequences=64),
     ),
     "rollout_reply": reply(
-        Stage.ROLLOUT, RolloutOutputs(num_completions=3, num_tokens=40, num_resumed=1), status="continue"
+        Stage.ROLLOUT,
+        RolloutOutputs(
+            num_completions=3,
+            num_tokens=40,
+            num_resumed=1,
+            decode=(DecodeStretch(num_steps=20, num_sequences=3.5, context_tokens=120.0, seconds=0.25),),
+        ),
+        status="continue",
     ),
     "reward_rule_call": call(
         Stage.REWARD,

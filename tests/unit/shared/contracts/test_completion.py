@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.completion import SampleId
+from shared.contracts.completion import SampleId, Stay, num_migrations
 
 
 @given(st.text(max_size=30), st.integers(0, 10**9))
@@ -22,3 +22,12 @@ def test_samples_sort_by_row_then_by_number() -> None:
 def test_another_text_is_no_sample(text: str) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         SampleId.parse(text)
+
+
+@pytest.mark.parametrize(("instances", "expected"), [("", 0), ("a", 0), ("aa", 0), ("aab", 1), ("aba", 2)])
+def test_going_on_at_another_replica_is_a_migration(instances: str, expected: int) -> None:
+    stays = [
+        Stay(shard=0, instance=name, started_at=1.0, first_token_at=None, ended_at=2.0, num_tokens=0)
+        for name in instances
+    ]
+    assert num_migrations(stays) == expected

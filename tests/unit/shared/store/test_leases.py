@@ -10,7 +10,7 @@ from shared.contracts.call import BatchKey
 from shared.contracts.errors import StaleFence
 from shared.contracts.rollout import WorkItem
 from shared.contracts.stage import Purpose
-from shared.store.base import Lease, LeasedItem
+from shared.store.base import Lease, LeasedItem, Part
 from tests.unit.shared.store.conftest import LONG_S, SHORT_S, World
 
 BATCH = BatchKey(run="run-1", purpose=Purpose.TRAIN, step=0)
@@ -234,6 +234,58 @@ async def test_a_returned_last_chance_blocks_nothing_behind_it_for_good(world: W
     assert await names(world, "v", max_items=9, max_deliveries=2) == "a"
     await world.store.work.return_item(BATCH, owner="v", item=item("a"))
     assert (await lease(world, "u", max_items=9, max_deliveries=2)).items == (LeasedItem(item("a"), 2),)
+
+
+async def test_an_item_is_returned_in_parts_each_to_its_actor(world: World) -> None:
+    await put(world, "a", "b", "c")
+    await lease(world, "w", shard=0)
+    one, two = (WorkItem(row_uid="a", samples=(sample,)) for sample in (0, 1))
+    await world.store.work.return_item(BATCH, owner="w", item=item("a"), parts=[Part(2, one), Part(None, two)])
+    assert await world.store.work.num_queued(BATCH) == 4
+    assert [leased.item for leased in (await lease(world, "two", shard=2, max_items=2)).items] == [item("c"), one]
+    assert [leased.item for leased in (await lease(world, "one", shard=1, max_items=2)).items] == [item("b"), two]
+    assert await world.store.work.num_queued(BATCH) == 0
+    await world.store.work.finish_item(BATCH, owner="two", item=one)
+    assert await lease(world, "w") == Lease((), 3)
+
+
+async def test_a_part_for_an_actor_that_the_batch_does_not_have_is_offered_to_all(world: World) -> None:
+    await put(world, "a", "b")
+    await lease(world, "w", shard=0)
+    await world.store.work.return_item(BATCH, owner="w", item=item("a"), parts=[Part(7, item("a"))])
+    assert await names(world, "v", shard=1, max_items=2) == "ba"
+
+
+async def test_a_part_was_handed_out_as_often_as_its_item(world: World) -> None:
+    await put(world, "a")
+    await lose(world, "w", 1)
+    await lease(world, "v")
+    part = WorkItem(row_uid="a", samples=(1,))
+    await world.store.work.return_item(BATCH, owner="v", item=item("a"), parts=[Part(0, part)])
+    assert (await lease(world, "u", ttl_s=SHORT_S)).items == (LeasedItem(part, 2),)
+    await world.let_expire()
+    assert (await lease(world, "t", ttl_s=SHORT_S)).items == (LeasedItem(part, 3),)
+    await world.let_expire()
+    assert (await lease(world, "s")).poisoned == part
+
+
+async def test_who_no_longer_holds_an_item_returns_no_part_of_it(world: World) -> None:
+    await put(world, "a")
+    await lease(world, "w", ttl_s=SHORT_S)
+    await world.let_expire()
+    await lease(world, "v")
+    await world.store.work.return_item(BATCH, owner="w", item=item("a"), parts=[Part(0, item("a"))])
+    assert await world.store.work.num_queued(BATCH) == 0
+    await world.store.work.return_item(BATCH, owner="v", item=item("a"))
+    await world.store.work.return_item(BATCH, owner="v", item=item("a"))
+    assert await world.store.work.num_queued(BATCH) == 1
+
+
+async def test_a_worker_learns_how_much_still_waits_for_it(world: World) -> None:
+    await put(world, "abc", "de", offered="f")
+    assert (await lease(world, "w", shard=0)).num_queued == 3
+    assert (await lease(world, "v", shard=1, max_items=9)).num_queued == 0
+    assert (await lease(world, "w", shard=0, max_items=9)).num_queued == 0
 
 
 async def test_a_lower_fence_gets_no_work_and_puts_none(world: World) -> None:

@@ -9,7 +9,7 @@ from shared.contracts.completion import SampleId
 from shared.contracts.errors import StaleFence
 from shared.contracts.rollout import WorkItem
 from shared.contracts.stage import Purpose, Stage
-from shared.store.base import Granted, Lease
+from shared.store.base import Granted, Lease, Mail
 from shared.store.opening import redis_store
 from shared.store.redis_connection import RedisConnection
 from tests.unit.shared.store.conftest import LONG_S, World, run_record
@@ -77,17 +77,33 @@ async def test_a_lower_fence_stores_nothing(world: World) -> None:
     assert await world.store.work.commit_samples(BATCH, fence=2, samples={A: b"a"}) == 1
 
 
-async def test_mail_reaches_one_worker_or_all_and_the_last_counts(world: World) -> None:
-    async def mail() -> tuple[str | None, str | None]:
-        return await world.store.work.mail(BATCH, shard=0), await world.store.work.mail(BATCH, shard=1)
+async def test_mail_reaches_one_worker_or_all_in_order_and_is_read_on_from_where_one_was(world: World) -> None:
+    work = world.store.work
+    assert await work.mail(BATCH, shard=0) == Mail((), 0)
+    await work.post(BATCH, shard=0, message="cut")
+    assert (await work.mail(BATCH, shard=0)).messages == ("cut",)
+    first = await work.mail(BATCH, shard=1)
+    assert first.messages == ()
+    await work.post(BATCH, shard=None, message="cancel ü")
+    await work.post(BATCH, shard=1, message='{"a": 1}')
+    await work.post(BATCH, shard=11, message="for another")
+    assert (await work.mail(BATCH, shard=0)).messages == ("cut", "cancel ü")
+    second = await work.mail(BATCH, shard=1, after=first.next)
+    assert second.messages == ("cancel ü", '{"a": 1}')
+    assert await work.mail(BATCH, shard=1, after=second.next) == Mail((), second.next)
 
-    assert await mail() == (None, None)
-    await world.store.work.post(BATCH, shard=0, message="cut")
-    assert await mail() == ("cut", None)
-    await world.store.work.post(BATCH, shard=None, message="cancel ü")
-    assert await mail() == ("cancel ü", "cancel ü")
-    await world.store.work.post(BATCH, shard=1, message="migrate")
-    assert await mail() == ("cancel ü", "migrate")
+
+async def test_a_report_replaces_the_one_before_and_a_lower_fence_reports_nothing(world: World) -> None:
+    work = world.store.work
+    assert await work.progress(BATCH) == {}
+    await work.report(BATCH, shard=0, fence=0, progress=b"{}")
+    await work.report(BATCH, shard=11, fence=0, progress=b"a")
+    await work.report(BATCH, shard=0, fence=0, progress=b"b")
+    assert await work.progress(BATCH) == {0: b"b", 11: b"a"}
+    await world.run(num_owners=2)
+    with pytest.raises(StaleFence):
+        await work.report(BATCH, shard=0, fence=1, progress=b"late")
+    assert (await work.progress(BATCH))[0] == b"b"
 
 
 async def fill(world: World, batch: BatchKey) -> None:
@@ -101,6 +117,7 @@ async def fill(world: World, batch: BatchKey) -> None:
     await work.commit_samples(batch, fence=1, samples={A: b"a"})
     await work.save_partials(batch, fence=1, partials={B: b"b"})
     await work.post(batch, shard=0, message="cut")
+    await work.report(batch, shard=0, fence=1, progress=b"p")
     key = CallKey(**dict(batch), stage=Stage.ROLLOUT)
     assert await world.store.calls.claim(key, digest="d", owner="w", fence=1, ttl_s=LONG_S) == Granted()
     await world.store.calls.commit(key, owner="w", fence=1, reply=b"r")
@@ -112,7 +129,9 @@ async def is_empty(world: World, batch: BatchKey) -> bool:
     return (
         await work.samples(batch, [A]) == {}
         and await work.partials(batch, [B]) == {}
-        and await work.mail(batch, shard=0) is None
+        and await work.mail(batch, shard=0) == Mail((), 0)
+        and await work.progress(batch) == {}
+        and await work.num_queued(batch) == 0
         and await work.lease(batch, shard=0, owner="v", fence=1, ttl_s=LONG_S, max_items=9, max_deliveries=3)
         == Lease((), 0)
         and await world.store.calls.claim(key, digest="other", owner="v", fence=1, ttl_s=LONG_S) == Granted()
@@ -125,7 +144,7 @@ async def test_a_sweep_deletes_all_of_the_batch_and_nothing_of_others(world: Wor
     await world.store.work.sweep(BATCH)
     for batch in OTHERS:
         assert await world.store.work.samples(batch, [A]) == {A: b"a"}
-        assert await world.store.work.mail(batch, shard=0) == "cut"
+        assert (await world.store.work.mail(batch, shard=0)).messages == ("cut",)
     assert await is_empty(world, BATCH)
     for batch in OTHERS:
         assert not await is_empty(world, batch)
