@@ -1,5 +1,6 @@
-"""A trace of real generation: what a simulator needs to replay a run under other policies (RLHFless, section 6.5).
+"""A trace of real generation: what a simulator needs to replay a run under other policies.
 
+Two real runs never generate the same, so policies are compared on recorded lengths (RLHFless, arXiv 2602.22718).
 A trace is JSON lines. Per step comes one line of kind ``step`` and then one of kind ``completion`` for each completion
 that the step sampled, sorted by round, row, epoch and sample. Times are Unix seconds, lengths are tokens. Readers pass
 over keys that they do not know, so that later versions may add some.
@@ -7,8 +8,8 @@ over keys that they do not know, so that later versions may add some.
     {"kind": "step", "format": 1, "step": 3, "group_size": 8, ..., "rounds": [{"round": 0, "num_actors": 2, ...}]}
     {"kind": "completion", "step": 3, "round": 0, "row": "train-000012", "epoch": 1, "sample": 0, "actor": 1,
      "estimated_tokens": 57.0, "num_prompt_tokens": 21, "num_tokens": 49, "finish_reason": "stop", "num_migrations": 1,
-     "stays": [{"instance": "rollout-00001-a", "started_at": 5.0, "first_token_at": 5.1, "ended_at": 6.0},
-               {"instance": "rollout-00001-b", "started_at": 6.1, "first_token_at": 6.2, "ended_at": 7.5}]}
+     "stays": [{"shard": 1, "instance": "rollout-00001-a", "started_at": 5.0, "first_token_at": 5.1, "ended_at": 6.0,
+                "num_tokens": 30}, {"shard": 0, "instance": "rollout-00001-b", ...}]}
 
 Stored, the lines of one step are compressed together: some 40 bytes for a completion.
 """
@@ -36,14 +37,19 @@ class TraceInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStay:
-    """The time of one completion on one actor, from the moment that its tokens were asked for."""
+    """The time of one completion in one actor's engine."""
 
+    shard: int
+    """Which of the plan's actors, from 0."""
     instance: str
+    """Its replica."""
     started_at: float
     first_token_at: float | None
-    """When the first token of this stay was there; ``None`` where it was not measured."""
+    """When the first token of this stay was sampled; ``None`` where it left before, or where nobody said."""
     ended_at: float
     """When it was finished, or left for another actor."""
+    num_tokens: int
+    """Tokens after the prompt at the end of the stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,22 @@ from controller.runs.trace import (
     trace_schema,
 )
 
-FIRST = TraceStay(instance="rollout-a", started_at=1.7e9 + 0.12345678, first_token_at=None, ended_at=1.7e9 + 1.0)
-LAST = TraceStay(instance="rollout-b", started_at=1.7e9 + 1.25, first_token_at=1.7e9 + 1.5, ended_at=1.7e9 + 2.0)
+FIRST = TraceStay(
+    shard=1,
+    instance="rollout-a",
+    started_at=1.7e9 + 0.12345678,
+    first_token_at=None,
+    ended_at=1.7e9 + 1.0,
+    num_tokens=0,
+)
+LAST = TraceStay(
+    shard=0,
+    instance="rollout-b",
+    started_at=1.7e9 + 1.25,
+    first_token_at=1.7e9 + 1.5,
+    ended_at=1.7e9 + 2.0,
+    num_tokens=49,
+)
 ROW = TraceRow(
     step=3,
     round=0,
