@@ -6,6 +6,7 @@
       learner_state.safetensors    the learner's optimizer state
       {field}.safetensors          every other blob that the head names: critic.weights, critic_state, ...
       history.jsonl                what was measured and what it cost, from the first step on
+      length_history.jsonl         how long each row's completions were, by epoch
       run.json                     the config without secrets, and digests of the model, the tokenizer and the data
       MANIFEST.json                the head: cursor, seed, KL coefficient, leftover rows, and the digest of each blob
     latest_checkpointed_iteration.txt
@@ -33,6 +34,7 @@ from shared.store.blobs import BlobStore
 MANIFEST_FILE = "MANIFEST.json"
 RUN_FILE = "run.json"
 HISTORY_FILE = "history.jsonl"
+LENGTHS_FILE = "length_history.jsonl"
 MODEL_FOLDER = "huggingface"
 WEIGHTS_FILE = "model.safetensors"
 ADAPTER_FOLDER = "lora_adapter"
@@ -96,6 +98,7 @@ async def write_checkpoint(
     model_folder: Path,
     saved_run: SavedRun,
     history: bytes,
+    lengths: bytes = b"",
     fence: int,
     metric: float | None = None,
 ) -> Checkpointed:
@@ -117,7 +120,12 @@ async def write_checkpoint(
                     await asyncio.to_thread(write_durably, beside / place, await blobs.get(ref))
                 if head.policy.adapter is not None:
                     await asyncio.to_thread(_write_merged, beside, head)
-                await asyncio.to_thread(_write_files, beside, model_folder, saved_run, history)
+                texts = {
+                    HISTORY_FILE: history,
+                    LENGTHS_FILE: lengths,
+                    RUN_FILE: saved_run.model_dump_json(indent=2).encode(),
+                }
+                await asyncio.to_thread(_write_files, beside, model_folder, texts)
                 await asyncio.to_thread(write_durably, beside / MANIFEST_FILE, manifest)
                 await asyncio.to_thread(_move, beside, folder)
             finally:
@@ -161,13 +169,13 @@ def _write_merged(beside: Path, head: Manifest) -> None:
     write_durably(place.with_name("adapter_config.json"), json.dumps(config, indent=2).encode())
 
 
-def _write_files(beside: Path, model_folder: Path, saved_run: SavedRun, history: bytes) -> None:
+def _write_files(beside: Path, model_folder: Path, texts: dict[str, bytes]) -> None:
     for pattern in COPIED:
         for file in model_folder.glob(pattern):
             if file.is_file() and file.name not in NOT_COPIED:
                 write_durably(beside / MODEL_FOLDER / file.name, file.read_bytes())
-    write_durably(beside / HISTORY_FILE, history)
-    write_durably(beside / RUN_FILE, saved_run.model_dump_json(indent=2).encode())
+    for name, text in texts.items():
+        write_durably(beside / name, text)
 
 
 def _move(complete: Path, folder: Path) -> None:

@@ -18,8 +18,9 @@ from controller.runs.due import checkpoint_due, evaluation_due
 from controller.runs.errors import RunLost
 from controller.runs.evaluation import evaluate
 from controller.runs.initial import initial_head
+from controller.runs.length_history import format_file
 from controller.runs.manifest import Manifest
-from controller.runs.resumption import check_fits, import_checkpoint, read_checkpoint, saved_run
+from controller.runs.resumption import check_fits, import_checkpoint, read_checkpoint, read_lengths, saved_run
 from controller.runs.retention import metric_at, remove, retained
 from controller.runs.rounds import max_rounds
 from controller.runs.step import run_step
@@ -110,7 +111,9 @@ class RunLoop:
             return await self._initialise()
         saved = await asyncio.to_thread(read_checkpoint, run.resume_from)
         await asyncio.to_thread(check_fits, saved, run.prepared)
+        lengths = await asyncio.to_thread(read_lengths, saved.folder)
         head = await import_checkpoint(saved, run.run, run.prepared, run.blobs)
+        await run.store.records.put_lengths(run.run, fence=run.fence, lengths=lengths)
         line = {"kind": "resume", "step": head.step, "checkpoint": str(saved.folder), "from_run": saved.run.run}
         await self._advance(None, head, line | {"ledger": await self._ledger("init")})
         await run.emit("log", {"level": "info", "message": f"goes on at step {head.step} from {saved.folder}"})
@@ -163,6 +166,7 @@ class RunLoop:
             model_folder=run.prepared.model_folder,
             saved_run=self._saved_run,
             history=earlier + "".join(f"{json.dumps(line)}\n" for line in history).encode(),
+            lengths=format_file(await run.store.records.all_lengths(run.run)),
             fence=run.fence,
             metric=metric_at(history, head.step, trainer.best_metric),
         )

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from controller.runs.checkpoints import (
     HISTORY_FILE,
+    LENGTHS_FILE,
     MANIFEST_FILE,
     MODEL_FOLDER,
     RUN_FILE,
@@ -25,6 +26,7 @@ from controller.runs.config.problems import ConfigInvalid, ConfigProblem, shown
 from controller.runs.config.run_config import RunConfig
 from controller.runs.data.roots import resolve
 from controller.runs.fingerprint import fingerprint, flat
+from controller.runs.length_history import HistoryDamaged, parse_file
 from controller.runs.manifest import Manifest, named_blobs, with_blobs
 from controller.runs.prepared import Prepared
 from controller.runs.scrubbing import scrubbed
@@ -32,7 +34,7 @@ from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.store.blobs import BlobStore
 
 FIELD = "trainer.resume_from_path"
-FREE_SECTIONS = ("platform.", "rollout.val_kwargs.")
+FREE_SECTIONS = ("platform.", "rollout.val_kwargs.", "schedule.")
 FREE_KEYS = frozenset(
     {
         # how fast, not what
@@ -62,6 +64,7 @@ FREE_KEYS = frozenset(
         "trainer.resume_from_path",
         "trainer.resume_mode",
         "trainer.save_freq",
+        "trainer.trace",
         # when it ends: with the schedule of the learning rate, below
         "trainer.total_epochs",
         "trainer.total_training_steps",
@@ -215,6 +218,20 @@ async def import_checkpoint(saved: SavedCheckpoint, run: str, prepared: Prepared
             "earlier_history": await blobs.put(run, head.step, "history", history),
         }
     )
+
+
+def read_lengths(folder: Path) -> dict[str, str]:
+    """The checkpoint's length history by row, as the store has it; nothing where an earlier version wrote none.
+
+    Raises ``ConfigInvalid`` for a damaged file.
+    """
+    path = folder / LENGTHS_FILE
+    if not path.exists():
+        return {}
+    try:
+        return parse_file(_read(path))
+    except HistoryDamaged as error:
+        raise _unusable(f"{path} is damaged: {error}", "use another checkpoint, or delete the file") from error
 
 
 def _newest_of_experiment(project: Path, experiment: str | None) -> Path | None:

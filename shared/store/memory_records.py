@@ -1,6 +1,6 @@
 """What steps leave behind, in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shared.contracts.call import BatchKey
 from shared.contracts.completion import SampleId
@@ -27,6 +27,11 @@ class MemoryRecords:
     async def all_lengths(self, run: str) -> dict[str, str]:
         """See ``RecordStore.all_lengths``."""
         return dict(sorted(self._state.lengths.get(run, {}).items()))
+
+    async def put_lengths(self, run: str, *, fence: int, lengths: Mapping[str, str]) -> None:
+        """See ``RecordStore.put_lengths``."""
+        self._state.refuse_stale(run, fence)
+        self._state.lengths.setdefault(run, {}).update(lengths)
 
     async def put_plan(self, run: str, step: int, *, fence: int, plan: str) -> None:
         """See ``RecordStore.put_plan``."""

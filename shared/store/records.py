@@ -40,6 +40,10 @@ class RecordStore(Protocol):
         """The length history of every row that has one."""
         ...
 
+    async def put_lengths(self, run: str, *, fence: int, lengths: Mapping[str, str]) -> None:
+        """Store a whole history by row, before the run's first step. Raises ``StaleFence``."""
+        ...
+
     async def put_plan(self, run: str, step: int, *, fence: int, plan: str) -> None:
         """Store the plan of a step, in place of an earlier one. Raises ``StaleFence``."""
         ...

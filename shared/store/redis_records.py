@@ -1,13 +1,13 @@
 """What steps leave behind, in Redis."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shared.contracts.call import BatchKey
 from shared.contracts.completion import SampleId
 from shared.contracts.errors import StaleFence
 from shared.store import keys
 from shared.store.records import PROFILE_TTL_S
-from shared.store.redis_connection import RedisConnection, text
+from shared.store.redis_connection import Argument, RedisConnection, text
 
 AT_ONCE = 512
 """Rows or completions of one command, so that no other client waits long for it."""
@@ -33,11 +33,21 @@ class RedisRecords:
         rows = [text(row) for row in await self._redis.command("HKEYS", keys.lengths(run))]
         return await self.lengths(run, sorted(rows))
 
+    async def put_lengths(self, run: str, *, fence: int, lengths: Mapping[str, str]) -> None:
+        """See ``RecordStore.put_lengths``."""
+        rows = sorted(lengths)
+        for start in range(0, len(rows), AT_ONCE):
+            fields = [part for row in rows[start : start + AT_ONCE] for part in (row, lengths[row])]
+            await self._put(run, keys.lengths(run), fence, fields)
+
     async def put_plan(self, run: str, step: int, *, fence: int, plan: str) -> None:
         """See ``RecordStore.put_plan``."""
-        current = await self._redis.script("put_plan", [keys.fence(run), keys.plans(run)], [fence, step, plan])
-        if int(current) > fence:
-            raise StaleFence(f"run {run} has a newer owner: stop working for this one", fence=int(current))
+        await self._put(run, keys.plans(run), fence, [step, plan])
+
+    async def _put(self, run: str, key: str, fence: int, fields: Sequence[Argument]) -> None:
+        current = int(await self._redis.script("put_records", [keys.fence(run), key], [fence, *fields]))
+        if current > fence:
+            raise StaleFence(f"run {run} has a newer owner: stop working for this one", fence=current)
 
     async def plan(self, run: str, step: int) -> str | None:
         """See ``RecordStore.plan``."""

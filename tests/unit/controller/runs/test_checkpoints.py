@@ -13,6 +13,7 @@ import pytest
 
 from controller.runs.checkpoints import (
     HISTORY_FILE,
+    LENGTHS_FILE,
     MANIFEST_FILE,
     MODEL_FOLDER,
     POINTER_FILE,
@@ -101,7 +102,7 @@ async def test_a_checkpoint_is_a_model_folder_with_the_learners_state(disk: Disk
     assert written == Checkpointed(step=3, folder=str(folder), policy=head.policy, state=head.state, metric=0.5)
     assert disk.latest() == 3
     assert sorted(path.name for path in folder.iterdir()) == [
-        MANIFEST_FILE, HISTORY_FILE, MODEL_FOLDER, STATE_FILE, RUN_FILE,
+        MANIFEST_FILE, HISTORY_FILE, MODEL_FOLDER, STATE_FILE, LENGTHS_FILE, RUN_FILE,
     ]  # fmt: skip
     model = folder / MODEL_FOLDER
     assert {path.name: path.read_text() for path in model.iterdir()} == {

@@ -168,3 +168,16 @@ async def test_what_is_no_safetensors_file_has_a_short_header(world: World) -> N
     await world.store.work.commit_samples(BATCH, fence=fence, samples=damaged)
     found = await world.store.records.completion_headers(BATCH, list(damaged))
     assert found == {SampleId("a", 0): b"abc", SampleId("a", 1): b"\xff" * 8, SampleId("a", 2): bytes(8)}
+
+
+async def test_a_history_can_be_put_before_the_first_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_records, "AT_ONCE", 2)
+    old, kept = await world.run(num_owners=1), world.store.records
+    fence = await world.run(num_owners=1)
+    lengths = {f"row-{number}": f"[{number}]" for number in range(5)}
+    with pytest.raises(StaleFence):
+        await kept.put_lengths("run-1", fence=old, lengths=lengths)
+    assert await kept.all_lengths("run-1") == {}
+    await kept.put_lengths("run-1", fence=fence, lengths=lengths)
+    await kept.put_lengths("run-1", fence=fence, lengths={})
+    assert await kept.all_lengths("run-1") == lengths
