@@ -5,11 +5,12 @@ runs, and may abort at any time; an aborted sequence goes on elsewhere, from its
 An engine is used from one thread.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from shared.contracts.completion import FinishReason
+from shared.inference.prefix_kv import KvLayout, PrefixKv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +85,29 @@ NextTurn = Callable[[GeneratedTokens, str | None], tuple[int, ...]]
 → the tokens to insert before the next turn, or none if the sequence is finished."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """What an engine holds now, and what adding sequences has cost since the last look."""
+
+    num_running: int
+    context_tokens: int
+    """Tokens whose keys and values the running sequences attend to, of all of them together: a shared prompt counts
+    once per sequence."""
+    prefill_tokens: int
+    """Computed before the first token of a sequence could be sampled, or inserted between its turns."""
+    reused_tokens: int
+    """Of prompts and resumed tokens that needed no computing: another sequence had them, or a held prefix."""
+    prefill_s: float
+    """Seconds of that computing."""
+
+
 class Engine(Protocol):
     """Generates for many sequences at once, one token per sequence and step."""
+
+    @property
+    def layout(self) -> KvLayout:
+        """Of the keys and values that it computes and takes."""
+        ...
 
     @property
     def num_running(self) -> int:
@@ -107,10 +129,33 @@ class Engine(Protocol):
         """
         ...
 
+    def hold_prefixes(self, prefixes: Sequence[PrefixKv]) -> None:
+        """Takes prefixes that someone computed with the loaded weights: a sequence added later that begins like one
+        starts from it. They are held beside those from before, until `drop_prefixes`, `load` or `adapt`.
+
+        Raises InvalidInput, with nothing taken, for keys and values of another layout or of other lengths.
+        """
+        ...
+
+    def drop_prefixes(self) -> None:
+        """Forgets the held prefixes. Sequences that started from them are not affected."""
+        ...
+
+    def kv_of(self, row_uid: str, sample: int) -> PrefixKv:
+        """A copy of what is computed of a running sequence: of its prompt and all its tokens but the last.
+
+        Raises KeyError when it does not run.
+        """
+        ...
+
+    def stats(self) -> EngineStats:
+        """What is held now, and what was computed since the last call of this."""
+        ...
+
     def add(
         self, requests: Sequence[SequenceRequest], params: SamplingParams, next_turn: NextTurn | None = None
     ) -> None:
-        """Starts sequences beside those that run; equal prompts are computed once.
+        """Starts sequences beside those that run; equal prompts, and what prompts begin with alike, are computed once.
 
         With `next_turn`, a sequence whose turn ends goes on after the tokens that it inserts, unless these and one
         token more exceed `max_tokens`: then they are left out and the finish reason is "length". The function is pure.
@@ -128,6 +173,9 @@ class Engine(Protocol):
         """
         ...
 
-    def abort(self) -> list[PartialSequence]:
-        """Stops all running sequences and returns what they have."""
+    def abort(self, ids: Collection[tuple[str, int]] | None = None) -> list[PartialSequence]:
+        """Stops the running sequences with these (row uid, sample), by default all, and returns what they have.
+
+        Those that do not run (any more) are passed over.
+        """
         ...

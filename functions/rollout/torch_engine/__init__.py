@@ -1,4 +1,4 @@
-"""The rollout engine on plain PyTorch.
+"""The rollout engine on plain PyTorch, over the forward passes of `shared.inference`.
 
 engine.py        add, step, abort: the flow of one decoded token, and what follows the end of a turn
 batch.py         the running sequences, one row each

@@ -7,24 +7,11 @@ Shapes: N = prefixes, P = their padded length, B = running rows, T = new tokens 
 K = key-value heads, G = H / K, D = head size, L = slots in use.
 """
 
-from typing import Protocol
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from functions.rollout.torch_engine.kv_cache import KVCache
-
-
-class Attention(Protocol):
-    """One pass over some new tokens."""
-
-    def attend(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None
-    ) -> Tensor:
-        """Stores keys and values `[T, K, D]` of a layer and returns the attention output `[T, H * D]` of
-        `queries` `[T, H, D]`. With `window`, a token sees itself and the `window - 1` tokens before it."""
-        ...
 
 
 class PrefillAttention:
@@ -54,6 +41,11 @@ class PrefillAttention:
             queries, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
         )
         return output.transpose(1, 2).reshape(-1, output.shape[1] * output.shape[3])
+
+    def store(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """See `Attention`."""
+        keys, values = (t.unflatten(0, (self._num_prefixes, -1)).transpose(1, 2) for t in (keys, values))
+        self._cache.write_prefixes(layer, self._rows, keys[self._sources], values[self._sources])
 
 
 class ExtendAttention:
@@ -92,6 +84,11 @@ class ExtendAttention:
             enable_gqa=True,
         )
         return output.transpose(1, 2).reshape(-1, output.shape[1] * output.shape[3])
+
+    def store(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """See `Attention`."""
+        real = self._is_real.flatten()
+        self._cache.write_tokens(layer, self._stored_rows, self._stored_slots, keys[real], values[real])
 
 
 class DecodeAttention:

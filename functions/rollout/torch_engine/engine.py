@@ -18,12 +18,13 @@ from transformers import PreTrainedModel
 from functions.rollout.engine import FinishedSequence, NextTurn, PartialSequence, SamplingParams, SequenceRequest
 from functions.rollout.torch_engine.attention import DecodeAttention, ExtendAttention, PrefillAttention
 from functions.rollout.torch_engine.batch import Batch
-from functions.rollout.torch_engine.decoder import decoder_for
 from functions.rollout.torch_engine.kv_cache import KVCache
 from functions.rollout.torch_engine.prefill import plan_extensions, plan_prefill
 from functions.rollout.torch_engine.sampling import sample
 from functions.rollout.torch_engine.stop_strings import StopSearch
 from shared.contracts.errors import InvalidInput
+from shared.inference.decoder import decoder_for
+from shared.inference.prefix_kv import KvLayout
 from shared.modeling.loading import context_length, new_model
 from shared.modeling.merged_weights import MergedWeights
 from shared.modeling.randomness import uniforms
@@ -43,9 +44,9 @@ class TorchEngine:
         self._vocab_size: int = model.get_input_embeddings().num_embeddings
         self._batch = Batch(model.device)
         self._cache = KVCache(
-            self._decoder.num_layers,
-            self._decoder.num_kv_heads,
-            self._decoder.head_dim,
+            self._decoder.layout.num_layers,
+            self._decoder.layout.num_kv_heads,
+            self._decoder.layout.head_dim,
             model.dtype,
             model.device,
         )
@@ -67,6 +68,11 @@ class TorchEngine:
     def num_running(self) -> int:
         """See `Engine`."""
         return len(self._batch)
+
+    @property
+    def layout(self) -> KvLayout:
+        """See `Engine`."""
+        return self._decoder.layout
 
     def load(self, weights: bytes | memoryview) -> None:
         """See `Engine`."""

@@ -12,11 +12,11 @@ from transformers import (
 )
 
 from functions.rollout.torch_engine.engine import TorchEngine
-from functions.rollout.torch_engine.generic import TransformersDecoder
-from functions.rollout.torch_engine.llama import LlamaDecoder
 from shared.codec.lora_adapter import encode_adapter
 from shared.contracts.errors import InvalidInput
 from shared.contracts.lora import LoraConfig
+from shared.inference.generic import TransformersDecoder
+from shared.inference.llama import LlamaDecoder
 from shared.modeling.errors import UnsupportedModel, WeightsMismatch
 from shared.modeling.weights import state_dict_to_blob
 from shared.training.lora import attach_adapter, initial_adapter

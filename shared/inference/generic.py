@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from functions.rollout.torch_engine.attention import Attention
+from shared.inference.attention import Attention
+from shared.inference.prefix_kv import KvLayout
 from shared.modeling.errors import UnsupportedModel
 
 _IMPLEMENTATION = "rlhfless_rollout"
@@ -42,18 +43,26 @@ class TransformersDecoder:
         self.prefill(token, token, probe)
         if len(set(probe.shapes)) != 1:
             raise UnsupportedModel(f"The layers of {type(model).__name__} differ in key-value heads.")
-        self.num_layers = len(probe.shapes)
-        self.num_kv_heads, self.head_dim = probe.shapes[0]
+        num_kv_heads, head_dim = probe.shapes[0]
+        self.dtype: torch.dtype = model.dtype
+        self.device: torch.device = model.device
+        self.layout = KvLayout(
+            num_layers=len(probe.shapes),
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            dtype=str(model.dtype).removeprefix("torch."),
+        )
 
     @torch.inference_mode()
     def prefill(self, token_ids: Tensor, positions: Tensor, attention: Attention) -> None:
-        """Fills the cache for `token_ids` at `positions`, both `[N, P]`."""
+        """Gives `attention` the keys and values of `token_ids` at `positions`, both `[N, P]`."""
         self._run(self._model.base_model, token_ids, positions, attention)
 
     @torch.inference_mode()
     def decode(self, token_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
         """Logits `[B, V]` of the token after each of `token_ids` `[B]` at `positions` `[B]`."""
-        return self._run(self._model, token_ids[:, None], positions[:, None], attention).logits[:, -1]
+        logits: Tensor = self._run(self._model, token_ids[:, None], positions[:, None], attention).logits
+        return logits[:, -1]
 
     def _run(self, module: Any, token_ids: Tensor, positions: Tensor, attention: Attention) -> Any:
         reset = _ATTENTION.set(attention)
@@ -76,6 +85,9 @@ class _Probe:
         self.shapes.append((keys.shape[1], keys.shape[2]))
         return queries.flatten(1)
 
+    def store(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """See `Attention`."""
+
 
 def _attention_forward(
     module: nn.Module,
@@ -91,9 +103,10 @@ def _attention_forward(
     unknown = [name for name in _UNKNOWN_ARGUMENTS if arguments.get(name) is not None]
     if unknown:
         raise UnsupportedModel(f"The torch engine does not compute attention with {', '.join(unknown)}.")
-    tokens = [tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value)]
+    queries, keys, values = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    output = _ATTENTION.get().attend(int(module.layer_idx), *tokens, scale, sliding_window)
+    layer: Any = module.layer_idx
+    output = _ATTENTION.get().attend(layer, queries, keys, values, scale, sliding_window)
     return output.view(query.shape[0], query.shape[2], query.shape[1], -1), None
 
 
