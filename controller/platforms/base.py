@@ -85,6 +85,27 @@ class FunctionState:
     """Whether requests wait in one queue for all replicas, and not each at a replica that was chosen for it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformFigures:
+    """What replicas cost to get and to give back, until that is measured, and what the platform can be asked for.
+
+    The defaults are those of Knative 1.23 on one node, measured with small containers.
+    """
+
+    cold_start_s: float = 3.3
+    """From asking for replicas until they take calls, without weights."""
+    drain_s: float = 30.0
+    """For which a replica that was told to end still holds its resources."""
+    bandwidth_bytes_per_s: float | None = None
+    """Between a replica and the store; ``None`` where nobody knows."""
+    round_trip_s: float = 0.001
+    """Between a replica and the store, whatever the size."""
+    shared_threads: bool = False
+    """Whether all replicas compute on the same cores: one machine."""
+    num_near: int = 0
+    """Replicas that it can put on the learner's node, or that are there anyway."""
+
+
 class FunctionUnreachable(Exception):
     """No answer from the platform or the function: connection refused, reset, or a timeout. Retry elsewhere."""
 
@@ -102,6 +123,10 @@ class Platform(Protocol):
 
     async def sleep(self, duration_s: float) -> None:
         """Wait in this platform's time."""
+        ...
+
+    def figures(self) -> PlatformFigures:
+        """What replicas cost here before anything is measured, and what can be asked for."""
         ...
 
     async def invoke(

@@ -7,6 +7,7 @@ from controller.platforms.base import (
     FunctionState,
     FunctionUnknown,
     FunctionUnreachable,
+    PlatformFigures,
     PlatformReply,
     ReplicaLife,
 )
@@ -22,6 +23,7 @@ class SimulatedPlatform:
 
     def __init__(self, specs: Sequence[FunctionSpec], functions: Mapping[Stage, StageFunction]) -> None:
         """``functions`` answer the calls of the stages that the specs name. Needs the running loop: minima start."""
+        self._specs = tuple(specs)
         self._functions = {spec.name: Function(spec) for spec in specs}
         self._by_stage = {stage: self._functions[spec.name] for spec in specs for stage in spec.stages}
         self._answers = functions
@@ -33,6 +35,13 @@ class SimulatedPlatform:
     async def sleep(self, duration_s: float) -> None:
         """Wait in virtual time."""
         await asyncio.sleep(duration_s)
+
+    def figures(self) -> PlatformFigures:
+        """What the slowest of the functions costs. See ``Platform.figures``."""
+        return PlatformFigures(
+            cold_start_s=max((spec.cold_start_s for spec in self._specs), default=0.0),
+            drain_s=max((spec.drain_s for spec in self._specs), default=0.0),
+        )
 
     async def invoke(
         self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float

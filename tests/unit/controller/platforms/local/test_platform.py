@@ -49,6 +49,7 @@ async def test_a_request_at_zero_starts_a_replica(tmp_path: Path) -> None:
         assert life.started_at is not None
         assert life.ready_at is not None
         assert before <= life.scheduled_at <= life.started_at <= life.ready_at <= port.now()
+        assert port.figures().shared_threads
         [state] = await port.functions()
         assert (state.num_replicas, state.num_ready, state.num_in_flight, state.ready) == (1, 1, 0, True)
         assert state.url == f"{platform.url}/functions/rollout"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller.platforms.base import FunctionUnknown, FunctionUnreachable, PlatformReply, ReplicaLife
+from controller.platforms.base import FunctionUnknown, FunctionUnreachable, PlatformFigures, PlatformReply, ReplicaLife
 from controller.platforms.simulated.clock import EPOCH, run_virtual
 from controller.platforms.simulated.function_spec import FunctionSpec, ReplicaView
 from controller.platforms.simulated.platform import SimulatedPlatform
@@ -296,3 +296,16 @@ def test_one_function_may_serve_several_stages_with_the_same_replicas() -> None:
         assert len(set(worker.served_by)) == 1
 
     run_virtual(scenario())
+
+
+def test_the_slowest_function_says_what_replicas_cost() -> None:
+    specs = [
+        FunctionSpec(name="rollout", stages=(Stage.ROLLOUT,), cold_start_s=9.0, drain_s=1.0),
+        FunctionSpec(name="reward", stages=(Stage.REWARD,), cold_start_s=0.5, drain_s=2.0),
+    ]
+
+    async def ask() -> PlatformFigures:
+        return SimulatedPlatform(specs, {}).figures()
+
+    figures = run_virtual(ask())
+    assert (figures.cold_start_s, figures.drain_s, figures.shared_threads) == (9.0, 2.0, False)
