@@ -29,6 +29,7 @@ SECTIONS = (
     Section(module="generation", shape="0.5b", device="cuda", limit_s=80),
     Section(module="learner", shape="0.5b", device="cuda", limit_s=60),
     Section(module="publishing", shape="0.5b", device="cuda", limit_s=40),
+    Section(module="prefix_kv", shape="7b", device="cuda", limit_s=50),
     Section(module="determinism", shape="0.5b", device="cuda", limit_s=50),
     Section(module="generation", shape="7b", device="cuda", limit_s=120),
     Section(module="learner", shape="7b", device="cuda", limit_s=110),
