@@ -18,7 +18,7 @@ from shared.service.handler import StageHandler
 from shared.service.replica import Replica
 from shared.service.route import StageRoute
 from shared.service.settings import FunctionSettings, SettingsInvalid
-from shared.store.opening import open_blobs, redis_store
+from shared.store.opening import open_blobs, open_cache, open_prefix_kv, redis_store
 from shared.store.redis_connection import RedisConnection
 
 
@@ -29,7 +29,9 @@ def make_app(settings: FunctionSettings, handlers: Sequence[StageHandler[Any, An
     """
     try:
         redis = RedisConnection(settings.redis_url, password=settings.redis_password)
+        cache = open_cache(settings.prefix_kv, settings.redis_url)
         blobs = open_blobs(settings.blob_url, redis, budget_bytes=settings.blob_budget_bytes)
+        prefix_kv = open_prefix_kv(settings.prefix_kv, cache)
     except ValueError as error:
         raise SettingsInvalid(str(error)) from None
     replica = Replica(
@@ -37,11 +39,16 @@ def make_app(settings: FunctionSettings, handlers: Sequence[StageHandler[Any, An
         revision=settings.revision,
         started_at=started_at,
         ready_at=time.time(),
-        store=redis_store(redis),
+        store=redis_store(redis, prefix_kv),
         blobs=blobs,
         executor=ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute"),
     )
-    return serve_stages(handlers, replica, token=settings.token, close=redis.close)
+
+    async def close() -> None:
+        await redis.close()
+        await cache.close()
+
+    return serve_stages(handlers, replica, token=settings.token, close=close)
 
 
 def serve_stages(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared.contracts.stage import Stage
+from shared.store.prefix_kv_settings import PrefixKvSettings
 
 GIB = 2**30
 MIN_TOKEN_CHARS = 16
@@ -30,6 +31,8 @@ class FunctionSettings:
     """``REDIS_URL``."""
     redis_password: str | None = field(repr=False)
     """``REDIS_PASSWORD``, if the URL does not carry one."""
+    prefix_kv: PrefixKvSettings
+    """Where prefix KV is kept."""
     blob_url: str = field(repr=False)
     """``RLHFLESS_BLOB_URL``: ``file:///folder`` or ``redis://``."""
     blob_budget_bytes: int
@@ -64,10 +67,15 @@ class FunctionSettings:
         """Read and check the environment. Raises ``SettingsInvalid`` naming the variable."""
         env = os.environ if environment is None else environment
         _refuse_several_nodes(env)
+        try:
+            prefix_kv = PrefixKvSettings.from_environment(env)
+        except ValueError as error:
+            raise SettingsInvalid(str(error)) from None
         return cls(
             stages=_stages(env),
             redis_url=env.get("REDIS_URL") or "redis://localhost:6379/0",
             redis_password=env.get("REDIS_PASSWORD") or None,
+            prefix_kv=prefix_kv,
             blob_url=env.get("RLHFLESS_BLOB_URL") or "redis://",
             blob_budget_bytes=_whole_number(env, "RLHFLESS_BLOB_BUDGET_BYTES", 4 * GIB),
             token=read_token(env),

@@ -220,7 +220,7 @@ class WorkStore(Protocol):
         ...
 
     async def sweep(self, batch: BatchKey) -> None:
-        """Delete all that was stored for the batch: items, completions, calls and mail."""
+        """Delete all that was stored for the batch: items, completions, calls, mail and reports."""
         ...
 
 
@@ -344,7 +344,7 @@ class EventLog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The five ports of one store, together."""
+    """The ports of one store, together."""
 
     calls: CallStore
     work: WorkStore

@@ -13,7 +13,7 @@ from shared.store.memory_work import MemoryWork
 
 
 def memory_store(now: Callable[[], float]) -> Store:
-    """All four ports over one memory. ``now`` is the store's clock, in seconds: leases and claims end by it."""
+    """All ports over one memory. ``now`` is the store's clock, in seconds: leases and claims end by it."""
     state = MemoryState(now)
     return Store(
         calls=MemoryCalls(state),
@@ -21,4 +21,5 @@ def memory_store(now: Callable[[], float]) -> Store:
         runs=MemoryRuns(state),
         events=MemoryEvents(state),
         records=MemoryRecords(state),
+        prefix_kv=MemoryPrefixKv(),
     )

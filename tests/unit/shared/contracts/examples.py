@@ -30,7 +30,7 @@ from shared.contracts.learner import (
 )
 from shared.contracts.lora import LoraConfig
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
-from shared.contracts.prefill import PrefillInputs, PrefillOutputs, PrefixKvHandle
+from shared.contracts.prefill import PrefillInputs, PrefillOutputs, PrefixKvHandle, PrefixKvScope
 from shared.contracts.reference import ReferenceInputs, ReferenceOutputs
 from shared.contracts.reward import (
     FunctionReward,
@@ -116,22 +116,30 @@ SAMPLING = Sampling(temperature=1.0, max_tokens=32, eos_token_ids=(1, 2))
 OPTIM = OptimConfig(lr=1e-3, total_steps=360)
 
 EXAMPLES: dict[str, Wire] = {
-    "prefill_call": call(Stage.PREFILL, PrefillInputs(prompts=blob("prompts"))),
+    "prefill_call": call(Stage.PREFILL, PrefillInputs(prompts=blob("prompts"), max_num_prefixes=64)),
     "prefill_reply": reply(
         Stage.PREFILL,
         PrefillOutputs(
-            handles=(
-                PrefixKvHandle(
-                    weights_digest=POLICY.digest,
-                    tokenizer_fingerprint="t",
-                    dtype="float32",
-                    layout="torch",
-                    block_hash="h",
-                    num_tokens=16,
-                    blob=blob("kv"),
-                ),
-            )
+            num_prefixes=4,
+            num_prefix_tokens=1020,
+            computed_tokens=900,
+            num_handles=20,
+            stored_bytes=4096,
+            compute_s=0.5,
+            store_s=0.1,
         ),
+    ),
+    "prefix_kv_handle": PrefixKvHandle(
+        scope=PrefixKvScope(
+            weights_digest=POLICY.digest,
+            tokenizer_fingerprint="t",
+            dtype="float32",
+            layout="l2-k2-d8-float32",
+        ),
+        block_hash="h",
+        num_tokens=16,
+        offset=64,
+        blob=blob("kv"),
     ),
     "rollout_call": call(
         Stage.ROLLOUT,

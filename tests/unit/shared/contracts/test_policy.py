@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
-from shared.contracts.prefill import PrefixKvHandle
+from shared.contracts.prefill import PrefixKvScope
 
 
 def blob(letter: str) -> BlobRef:
@@ -36,14 +36,11 @@ def test_a_prefix_is_stored_for_one_policy_tokenizer_precision_and_layout() -> N
         "weights_digest": policy("a", "c").digest,
         "tokenizer_fingerprint": "t" * 64,
         "dtype": "float32",
-        "layout": "llama/2x2x8",
-        "block_hash": "h" * 64,
-        "num_tokens": 16,
-        "blob": blob("e"),
+        "layout": "l2-k2-d8-float32",
     }
-    assert PrefixKvHandle(**complete).weights_digest != policy("a").digest
+    assert PrefixKvScope(**complete).weights_digest != policy("a").digest
     for name in complete:
         with pytest.raises(ValidationError, match=name):
-            PrefixKvHandle(**{other: value for other, value in complete.items() if other != name})
+            PrefixKvScope(**{other: value for other, value in complete.items() if other != name})
     with pytest.raises(ValidationError, match="policy_version"):
-        PrefixKvHandle(**complete, policy_version=3)
+        PrefixKvScope(**complete, policy_version=3)

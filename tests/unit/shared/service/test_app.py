@@ -1,5 +1,6 @@
 """A function's application: what it says of itself, what it does not serve, how it begins and ends."""
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,8 @@ async def test_the_end_of_a_process_closes_all_it_holds(world: World) -> None:
         ("redis_url", "redis://:hunter2@redis:not-a-port/0", "REDIS_URL"),
         ("blob_url", "s3://key:hunter2@bucket", "RLHFLESS_BLOB_URL"),
         ("blob_url", "file://hunter2/folder", "RLHFLESS_BLOB_URL"),
+        ("prefix_kv.cache_url", "http://:hunter2@redis", "REDIS_CACHE_URL"),
+        ("prefix_kv.url", "s3://key:hunter2@bucket", "RLHFLESS_PREFIX_KV_URL"),
     ],
 )
 def test_urls_that_name_no_store_are_refused_without_repeating_them(
@@ -84,7 +87,7 @@ def test_urls_that_name_no_store_are_refused_without_repeating_them(
     settings = FunctionSettings.from_environment(
         {"RLHFLESS_STAGES": "reward", "RLHFLESS_TOKEN_FILE": str(token_file), variable: value}
     )
-    assert getattr(settings, field) == value
+    assert attrgetter(field)(settings) == value
     with pytest.raises(SettingsInvalid) as refused:
         make_app(settings, [], started_at=0.0)
     assert str(refused.value).startswith(variable)

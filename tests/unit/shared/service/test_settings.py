@@ -26,6 +26,7 @@ def test_defaults(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
     assert settings.stages == (Stage.REWARD,)
     assert (settings.redis_url, settings.redis_password) == ("redis://localhost:6379/0", None)
     assert (settings.blob_url, settings.blob_budget_bytes) == ("redis://", 4 * GIB)
+    assert (settings.prefix_kv.url, settings.prefix_kv.budget_bytes) == ("redis://", GIB)
     assert settings.token == TOKEN
     assert (settings.model_roots, settings.allow_hub) == ((Path("/models"),), False)
     assert settings.reward_allowed_hosts == ()
@@ -74,6 +75,7 @@ def test_every_variable_is_read(environment: dict[str, str]) -> None:
         ("RLHFLESS_STAGES", ["", ",", "cook", "reward,cook", "reward,reward", "Reward"]),
         ("RLHFLESS_TOKEN_FILE", ["", "/nowhere/token", "/"]),
         ("RLHFLESS_BLOB_BUDGET_BYTES", ["many", "-1", "0", "1.5", "1e9", "1_000", "٣", " 1", "9" * 5000]),
+        ("RLHFLESS_PREFIX_KV_BYTES", ["0", "1e9", "-5", "9" * 30]),
         ("RLHFLESS_ROOTS", ["models", "/a:b", "."]),
         ("RLHFLESS_DETERMINISTIC", ["yes", "2"]),
         ("RLHFLESS_NUM_RANKS", ["0", "-2", "all"]),

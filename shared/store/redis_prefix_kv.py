@@ -1,0 +1,137 @@
+"""Prefix KV handles in Redis, over bytes that are kept there or elsewhere, within a byte budget per run."""
+
+import hashlib
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from shared.contracts.errors import StoreRefused, StoreUnavailable
+from shared.contracts.policy import BlobRef
+from shared.contracts.prefill import PrefixKvHandle, PrefixKvScope
+from shared.store import keys
+from shared.store.droppable_bytes import DroppableBytes, kv_ref
+from shared.store.prefix_kv import PREFIX_KV_TTL_S, KvPiece, PutReport
+from shared.store.redis_connection import RedisConnection, text
+
+TTL_MS = int(PREFIX_KV_TTL_S * 1000)
+
+
+class RedisPrefixKv:
+    """``PrefixKvStore`` whose index is in Redis, usually an evictable one."""
+
+    def __init__(self, redis: RedisConnection, content: DroppableBytes, *, budget_bytes: int) -> None:
+        self._redis = redis
+        self._content = content
+        self._budget_bytes = budget_bytes
+
+    async def put(self, run: str, scope: PrefixKvScope, pieces: Sequence[KvPiece]) -> PutReport:
+        """See ``PrefixKvStore.put``."""
+        if not pieces:
+            return PutReport()
+        refs = [kv_ref(run, scope.weights_digest, piece.data) for piece in pieces]
+        try:
+            fits = await self._reserve(run, scope.weights_digest, refs)
+        except (StoreRefused, StoreUnavailable):
+            return PutReport(num_refused=len(pieces))
+        handles: dict[str, PrefixKvHandle] = {}
+        kept: list[BlobRef] = []
+        for ref, piece, does_fit in zip(refs, pieces, fits, strict=True):
+            if not does_fit:
+                continue
+            try:
+                await self._content.put(ref, piece.data)
+            except (StoreRefused, StoreUnavailable):
+                break  # what follows would be refused as well
+            kept.append(ref)
+            handles |= _handles(scope, ref, piece)
+        try:
+            await self._note(run, scope, handles, unused=[ref.id for ref in refs if ref not in kept])
+        except (StoreRefused, StoreUnavailable):
+            return PutReport(num_refused=len(pieces))
+        return PutReport(len(handles), sum(ref.num_bytes for ref in kept), len(pieces) - len(kept))
+
+    async def find(self, run: str, scope: PrefixKvScope, block_hashes: Sequence[str]) -> dict[str, PrefixKvHandle]:
+        """See ``PrefixKvStore.find``."""
+        if not block_hashes:
+            return {}
+        fields = [_field(scope, block_hash) for block_hash in block_hashes]
+        stored = await self._redis.command("HMGET", keys.prefix_kv_handles(run, scope.weights_digest), *fields)
+        found = {}
+        for block_hash, body in zip(block_hashes, stored, strict=True):
+            handle = None if body is None else _handle(body)
+            # What stands under the field is believed only as far as it says the same.
+            if handle is not None and (handle.scope, handle.block_hash) == (scope, block_hash):
+                found[block_hash] = handle
+        return found
+
+    async def read(self, blob: BlobRef) -> memoryview:
+        """See ``PrefixKvStore.read``."""
+        return await self._content.get(blob)
+
+    async def sweep(self, run: str, weights_digest: str) -> int:
+        """See ``PrefixKvStore.sweep``."""
+        blobs = await self._redis.script(
+            "sweep_prefix_kv",
+            [
+                keys.prefix_kv_versions(run),
+                keys.prefix_kv_sizes(run, weights_digest),
+                keys.prefix_kv_handles(run, weights_digest),
+            ],
+            [weights_digest],
+        )
+        await self._content.delete([text(id) for id in blobs[::2]])
+        await self._content.delete_folder(f"{run}/{weights_digest}")
+        return sum(int(size) for size in blobs[1::2])
+
+    async def delete_run(self, run: str) -> None:
+        """See ``PrefixKvStore.delete_run``."""
+        for digest in await self._redis.command("ZRANGE", keys.prefix_kv_versions(run), 0, -1):
+            await self.sweep(run, text(digest))
+        await self._content.delete_folder(run)
+
+    async def _reserve(self, run: str, weights_digest: str, refs: Sequence[BlobRef]) -> list[bool]:
+        """Which blobs fit the budget. What goes for them is deleted."""
+        sizes = [argument for ref in refs for argument in (ref.id, ref.num_bytes)]
+        fits, dropped = await self._redis.script(
+            "reserve_prefix_kv",
+            [keys.prefix_kv_versions(run)],
+            [keys.prefix_kv(run), weights_digest, self._budget_bytes, TTL_MS, *sizes],
+        )
+        await self._content.delete([text(id) for id in dropped])
+        return [bool(int(does_fit)) for does_fit in fits]
+
+    async def _note(
+        self, run: str, scope: PrefixKvScope, handles: dict[str, PrefixKvHandle], *, unused: Sequence[str]
+    ) -> None:
+        """Let the handles be found, and give back what was reserved for bytes that were not kept."""
+        key, commands = keys.prefix_kv_handles(run, scope.weights_digest), list[tuple[str | int, ...]]()
+        if handles:
+            fields = [part for field, handle in handles.items() for part in (field, handle.model_dump_json())]
+            commands += [("HSET", key, *fields), ("PEXPIRE", key, TTL_MS)]
+        if unused:
+            commands.append(("HDEL", keys.prefix_kv_sizes(run, scope.weights_digest), *unused))
+        await self._redis.pipeline(commands)
+
+
+def _handles(scope: PrefixKvScope, ref: BlobRef, piece: KvPiece) -> dict[str, PrefixKvHandle]:
+    """The piece's handles by field."""
+    return {
+        _field(scope, block.hash): PrefixKvHandle(
+            scope=scope, block_hash=block.hash, num_tokens=block.num_tokens, offset=block.offset, blob=ref
+        )
+        for block in piece.blocks
+    }
+
+
+def _field(scope: PrefixKvScope, block_hash: str) -> str:
+    """The whole key of a block but its run and its weights, which name the hash that it is a field of."""
+    rest = "\n".join((scope.tokenizer_fingerprint, scope.dtype, scope.layout))
+    return f"{hashlib.sha256(rest.encode()).hexdigest()[:16]}:{block_hash}"
+
+
+def _handle(body: bytes) -> PrefixKvHandle | None:
+    """The stored handle; ``None`` for what is none."""
+    try:
+        return PrefixKvHandle.model_validate_json(body)
+    except ValidationError:
+        return None
