@@ -1,10 +1,190 @@
-"""How many actors sample a batch: one per compute thread.
+"""How many actors sample a batch: the best of every number, by expected time and cost.
 
-On cores that all actors share, two actors of one thread each outrun one actor of two threads, since small matrices
-do not split well over threads; more actors than threads only wait for each other.
-"""
+RLHFless (arXiv 2602.22718, section on actor scaling) takes
+
+    N' = argmin over N of  lambda · T~(N) + (1 - lambda) · C~(N),    T = max_i T(X_i),    C = rho · sum_i T(X_i) · G_i,
+
+T~ and C~ scaled to 0..1 between their least and largest over N_min..N_max, lambda = 0.7. Where all candidates have the
+same time (or cost) the paper divides by zero; here that part is 0 then. N_min and N_max are "predefined" there. Here
+N_max is what manifest, platform and prompts allow, and N_min the fewest actors that have room for all sequences at
+once: below it they wait in waves. To the cost of an actor belongs what it holds without sampling: its cold start, the
+load of its weights and its drain, unless it is up already. That overhead is what keeps short batches on few actors.
+
+Locality makes the first actor start early (``locality``): the paper's overlap constraint then holds for all others, and
+only numbers that meet it are candidates, unless none does.
+
+On cores that all replicas share (one machine) an actor has ``threads // N`` of them, and small matrices do not split
+well: t threads are ``t ** THREAD_EXPONENT`` times as fast as one, and not at all in what every step costs whatever
+runs. More actors than threads only wait for each other, so N_max is the number of threads. The machine is held until
+the step ends, whoever computes, so its cost is that of the time, and the fastest number is the cheapest as well.
+Between equals it is the larger one, which stands a wrong estimate better. With equal lengths that gives one actor per
+thread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from controller.scheduling.actor_time import Floats, Ints, TimedWork, Work
+from controller.scheduling.assignment import cheapest_cuts, equal_cuts, run_seconds
+from controller.scheduling.decode_profile import DecodeProfile
+
+THREAD_EXPONENT = 0.5
+"""Two threads were measured 1.24 to 1.5 times as fast as one, on models of a few million parameters."""
+SCORE_TIE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorLimits:
+    """What bounds the number of actors, and what one costs besides its sampling."""
+
+    min_actors: int
+    max_actors: int
+    units_per_actor: float = 1.0
+    """GPUs of one actor (tensor parallelism), or cores where there are none: the G of the cost."""
+    overhead_s: float = 0.0
+    """Seconds that a new actor is held without sampling: cold start, weights, drain."""
+    start_s: float = 0.0
+    """Part of ``overhead_s`` before a new actor samples; the step waits for it."""
+    num_warm: int = 0
+    """Actors that are up already and have no overhead."""
+    shared_threads: int | None = None
+    """Threads of the machine, where all actors compute on the same ones."""
+    profile_threads: int = 1
+    """Threads of the actor whose profile it is."""
+    head_start_s: float | None = None
+    """Seconds that the actor beside the learner may take longer than the others (overlap); ``None``: it is no
+    matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One number of actors, and what to expect of it."""
+
+    num_actors: int
+    time_s: float
+    """Of the slowest actor, its start included."""
+    cost: float
+    """Unit-seconds (GPU-seconds; core-seconds without GPUs) that all actors hold."""
+    score: float = 0.0
+    """lambda · T~ + (1 - lambda) · C~; the least is chosen."""
+    overlaps: bool = True
+    """Whether the start of all others is hidden behind the actor beside the learner."""
 
 
 def choose_num_actors(num_items: int, num_threads: int, max_actors: int) -> int:
-    """Number of actors, at least 1, for so many work items."""
+    """The number without any profile of lengths or speed: one per compute thread, at least 1, for so many items."""
     return max(1, min(num_items, num_threads, max_actors))
+
+
+def fewest_with_room(work: Work, profile: DecodeProfile) -> int:
+    """The fewest actors whose places and room hold all sequences at once (N_min); at least 1.
+
+    The room that is needed at once is bounded from below by what is held the moment before a prompt's first sequence
+    ends: all sequences of that prompt, and of those whose first one ends later.
+    """
+    by_places = -(-int(work.counts.sum()) // profile.max_num_sequences)
+    if profile.kv_capacity_tokens is None:
+        return max(1, by_places)
+    order = np.argsort(work.shortest)
+    counts, prompts, lengths = work.counts[order], work.prompt_tokens[order], work.shortest[order]
+    running = counts[::-1].cumsum()[::-1]
+    held = prompts[::-1].cumsum()[::-1] + running * lengths
+    return max(1, by_places, int(np.ceil(held.max() / profile.kv_capacity_tokens)))
+
+
+def shared_profile(profile: DecodeProfile, num_actors: int, threads: int, profile_threads: int) -> DecodeProfile:
+    """The speed of each of so many actors that compute on the same threads, each on its part of them.
+
+    More actors than threads take turns: everything takes that much longer.
+    """
+    each = max(1, threads // num_actors)
+    wait = max(1.0, num_actors / threads)
+    work = wait * (profile_threads / each) ** THREAD_EXPONENT
+    return replace(
+        profile,
+        base_s=profile.base_s * wait,
+        per_sequence_s=profile.per_sequence_s * work,
+        per_context_token_s=profile.per_context_token_s * work,
+        prefill_token_s=profile.prefill_token_s * work,
+    )
+
+
+def candidates(
+    work: Work, profile: DecodeProfile, limits: ActorLimits, lambda_: float, *, unequal: bool = True
+) -> tuple[Candidate, ...]:
+    """Every number of actors from the least to the most, with its score, in ascending order."""
+    most = max(1, min(limits.max_actors, len(work.counts)))
+    numbers = np.arange(max(1, min(limits.min_actors, most)), most + 1, dtype=np.int64)
+    time_s, held_s, overlaps = np.empty(len(numbers)), np.empty(len(numbers)), np.ones(len(numbers), dtype=bool)
+    for rows in _alike(numbers, limits):
+        timed = TimedWork(work, profile_of(profile, int(numbers[rows[0]]), limits))
+        seconds = _seconds(timed, numbers[rows], unequal=unequal)
+        time_s[rows], held_s[rows] = seconds.max(axis=1), seconds.sum(axis=1)
+        overlaps[rows] = _overlap(seconds, numbers[rows], limits)
+    new = np.maximum(0, numbers - limits.num_warm)
+    time_s = time_s + np.where(new > 0, limits.start_s, 0.0)
+    if limits.shared_threads is None:
+        cost = limits.units_per_actor * (held_s + new * limits.overhead_s)
+    else:
+        cost = limits.shared_threads * time_s
+    scores = score(time_s, cost, lambda_)
+    return tuple(
+        Candidate(num_actors=number, time_s=seconds, cost=price, score=value, overlaps=hidden)
+        for number, seconds, price, value, hidden in zip(
+            numbers.tolist(), time_s.tolist(), cost.tolist(), scores.tolist(), overlaps.tolist(), strict=True
+        )
+    )
+
+
+def best(table: Sequence[Candidate], limits: ActorLimits) -> Candidate:
+    """The candidate of the least score, of those that overlap if there are any; of equals the cheapest kind."""
+    fitting = [one for one in table if one.overlaps] or list(table)
+    least = min(one.score for one in fitting)
+    equal = [one for one in fitting if one.score <= least + SCORE_TIE]
+    return equal[-1] if limits.shared_threads is not None else equal[0]
+
+
+def score(time_s: Floats, cost: Floats, lambda_: float) -> Floats:
+    """lambda · T~ + (1 - lambda) · C~ of each candidate, [n]; a part that is the same for all is 0."""
+    return lambda_ * _scaled(time_s) + (1 - lambda_) * _scaled(cost)
+
+
+def profile_of(profile: DecodeProfile, num_actors: int, limits: ActorLimits) -> DecodeProfile:
+    """The speed of one of so many actors."""
+    if limits.shared_threads is None:
+        return profile
+    return shared_profile(profile, num_actors, limits.shared_threads, limits.profile_threads)
+
+
+def _alike(numbers: Ints, limits: ActorLimits) -> list[Ints]:
+    """Rows of ``numbers`` whose actors are equally fast."""
+    if limits.shared_threads is None:
+        return [np.arange(len(numbers))]
+    speed = [(limits.shared_threads // number, max(limits.shared_threads, number)) for number in numbers.tolist()]
+    return [np.array([row for row, of in enumerate(speed) if of == kind]) for kind in dict.fromkeys(speed)]
+
+
+def _seconds(timed: TimedWork, numbers: Ints, *, unequal: bool) -> Floats:
+    if unequal:
+        return cheapest_cuts(timed, numbers)[1]
+    return run_seconds(timed, equal_cuts(timed.size, numbers))
+
+
+def _overlap(seconds: Floats, numbers: Ints, limits: ActorLimits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether no other actor ends later than the last one, which holds the longest prompts and starts earlier."""
+    if limits.head_start_s is None:
+        return np.ones(len(numbers), dtype=bool)
+    rows = np.arange(len(numbers))
+    first = seconds[rows, numbers - 1]
+    others = seconds.copy()
+    others[rows, numbers - 1] = 0.0
+    result: np.ndarray[tuple[int], np.dtype[np.bool_]] = (numbers == 1) | (
+        others.max(axis=1) <= first + limits.head_start_s
+    )
+    return result
+
+
+def _scaled(values: Floats) -> Floats:
+    least, most = values.min(), values.max()
+    return (values - least) / (most - least) if most > least else np.zeros_like(values)

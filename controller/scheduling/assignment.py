@@ -1,13 +1,32 @@
-"""Which actor samples which prompts: contiguous runs of equal count, in the order of the batch.
+"""Which actor samples which prompts.
 
-With no knowledge of lengths this is as good as any cut, and it keeps a group together, so that its prompt is
-prefilled once.
-"""
+RLHFless (arXiv 2602.22718, section on prompt assignment) sorts the prompts by expected length and cuts them into
+contiguous parts of equal count: no other parts of equal sizes have a smaller sum of longest lengths, so actors with
+short prompts end early and are released. But the actor of the longest prompts then has the most tokens too, and the
+step becomes longer than with mixed parts. Cuts need not be equal: ``unequal`` moves them so that no actor takes longer
+than the slowest one of the equal cut, and the cost is the least under that bound.
 
+That is a greedy walk. From the longest prompts down, each actor gets as many as end within the bound. By induction
+every cut is then at the lowest position that any cut within the bound can have, and since an actor costs its longest
+prompt besides what is additive, lower cuts cost less: no other cut within the bound is cheaper (within room; beyond it
+the number of waves counts too, and the equal cut is kept where it is better). Assignment is by prompt, so that a group
+meets in one actor and its prompt is prefilled once.
+
+The baselines: ``random``, seeded; ``balanced``, the longest first to the actor with the least so far (LPT);
+``in_order``, as the batch comes."""
+
+import hashlib
+import heapq
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from controller.scheduling.actor_time import ROUNDING, Floats, Ints, TimedWork
 
 T = TypeVar("T")
+
+Assignment = Literal["sorted_unequal", "sorted_equal", "random", "balanced", "in_order"]
 
 
 def assign_in_order(items: Sequence[T], num_actors: int) -> tuple[tuple[T, ...], ...]:
@@ -19,3 +38,75 @@ def assign_in_order(items: Sequence[T], num_actors: int) -> tuple[tuple[T, ...],
         parts.append(tuple(items[start:end]))
         start = end
     return tuple(parts)
+
+
+def assign_randomly(row_uids: Sequence[str], num_actors: int, seed: int) -> tuple[tuple[int, ...], ...]:
+    """Positions of the rows in a random order, which is a function of the seed and each row, cut into equal counts."""
+
+    def draw(place: int) -> bytes:
+        return hashlib.blake2b(f"{seed}:{place}:{row_uids[place]}".encode(), digest_size=8).digest()
+
+    return assign_in_order(sorted(range(len(row_uids)), key=draw), num_actors)
+
+
+def assign_balanced(seconds: Sequence[float], num_actors: int) -> tuple[tuple[int, ...], ...]:
+    """Positions by actor: the longest first, each to the actor that has the least seconds so far (LPT)."""
+    actors = [(0.0, number) for number in range(num_actors)]
+    parts: list[list[int]] = [[] for _ in range(num_actors)]
+    for place in sorted(range(len(seconds)), key=lambda place: -seconds[place]):
+        total, actor = heapq.heappop(actors)
+        parts[actor].append(place)
+        heapq.heappush(actors, (total + seconds[place], actor))
+    return tuple(map(tuple, parts))
+
+
+def equal_cuts(size: int, num_actors: Ints) -> Ints:
+    """Cuts of equal counts for each of the numbers of actors, [len(num_actors), max + 1].
+
+    Row r holds the positions 0 = c_0 < ... < c_N = size, and ``size`` from there on. The counts differ by one at most,
+    larger ones first, where the prompts are short.
+    """
+    actor = np.arange(int(num_actors.max()) + 1)[None, :]
+    count, extra = np.divmod(size, num_actors[:, None])
+    return np.minimum(size, actor * count + np.minimum(actor, extra)).astype(np.int64)
+
+
+def unequal_cuts(work: TimedWork, num_actors: Ints, bounds_s: Floats) -> Ints:
+    """The cheapest cuts within each bound, for each of the numbers of actors: rows as ``equal_cuts`` has them.
+
+    Every actor gets something. A bound that no cut meets is exceeded by the first actor.
+    """
+    rows = np.argsort(-num_actors, kind="stable")
+    wanted, bounds = num_actors[rows], bounds_s[rows]
+    most = int(wanted[0])
+    cuts = np.full((len(rows), most + 1), work.size, dtype=np.int64)
+    end = np.full(len(rows), work.size, dtype=np.int64)
+    # Rows are sorted by their number of actors, so those that still have actors left are a beginning.
+    alive = np.searchsorted(-wanted, -np.arange(1, most + 1), side="right")
+    for given in range(1, most):
+        count = int(alive[given])
+        left = wanted[:count] - given
+        begin = work.first_within(end[:count], bounds[:count])
+        end[:count] = np.minimum(np.maximum(begin, left), end[:count] - 1)
+        cuts[np.arange(count), left] = end[:count]
+    cuts[:, 0] = 0
+    result = np.empty_like(cuts)
+    result[rows] = cuts
+    return result
+
+
+def run_seconds(work: TimedWork, cuts: Ints) -> Floats:
+    """Seconds of each actor of each row of cuts, [rows, max actors]; 0 beyond a row's number of actors."""
+    return work.seconds(cuts[:, :-1], cuts[:, 1:])
+
+
+def cheapest_cuts(work: TimedWork, num_actors: Ints) -> tuple[Ints, Floats]:
+    """Unequal cuts and their seconds, where they are no slower and no dearer than the equal ones; else those."""
+    equal = equal_cuts(work.size, num_actors)
+    equal_s = run_seconds(work, equal)
+    unequal = unequal_cuts(work, num_actors, equal_s.max(axis=1))
+    unequal_s = run_seconds(work, unequal)
+    slack = 1 + 2 * ROUNDING
+    no_slower = unequal_s.max(axis=1) <= equal_s.max(axis=1) * slack
+    better = no_slower & (unequal_s.sum(axis=1) <= equal_s.sum(axis=1) * slack)
+    return np.where(better[:, None], unequal, equal), np.where(better[:, None], unequal_s, equal_s)

@@ -198,6 +198,8 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "seed": Alias("trainer.seed"),
         "run_name": Alias("trainer.experiment_name"),
         "output_dir": Alias("trainer.default_local_dir"),
+        # A word that Python keeps for itself
+        "schedule.scaling.lambda": Alias("schedule.scaling.lambda_"),
         # A section's first key, as the section's own value
         "algorithm.filter_groups": Alias("algorithm.filter_groups.enable"),
         # verl: other places of the same key

@@ -8,6 +8,7 @@ from controller.runs.config.heldout_rules import HELDOUT_RULES
 from controller.runs.config.model_rules import MODEL_RULES
 from controller.runs.config.reward import RewardPartConfig
 from controller.runs.config.rule import Broken, Rule
+from controller.runs.config.schedule_rules import SCHEDULE_RULES
 
 
 def training_samples(temperature: float) -> Broken | None:
@@ -208,6 +209,7 @@ RULES: tuple[Rule, ...] = (
     *ALGORITHM_RULES,
     *MODEL_RULES,
     *HELDOUT_RULES,
+    *SCHEDULE_RULES,
     Rule(("rollout.temperature",), training_samples),
     Rule(("actor.ppo_mini_batch_size", "data.train_batch_size"), whole_mini_batches),
     Rule(("critic.ppo_mini_batch_size", "data.train_batch_size"), whole_mini_batches),

@@ -9,6 +9,7 @@ from controller.runs.config.platform import PlatformConfig
 from controller.runs.config.reference import ReferenceConfig
 from controller.runs.config.reward import RewardConfig
 from controller.runs.config.rollout import RolloutConfig
+from controller.runs.config.schedule_section import ScheduleConfig
 from controller.runs.config.section import Section
 from controller.runs.config.trainer import TrainerConfig
 
@@ -29,6 +30,7 @@ class RunConfig(Section):
     reward: RewardConfig = RewardConfig()
     trainer: TrainerConfig = TrainerConfig()
     platform: PlatformConfig = PlatformConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
 
     @property
     def data_seed(self) -> int:

@@ -11,6 +11,7 @@ from controller.runs.config.load import load_config
 from controller.runs.config.model_to_wire import lora_config, training_pass
 from controller.runs.config.problems import ConfigInvalid
 from controller.runs.config.run_config import RunConfig
+from controller.runs.config.schedule_policy import schedule_policy
 from controller.runs.config.to_wire import (
     algorithm_config,
     eval_sampling,
@@ -54,6 +55,7 @@ def asked(config: RunConfig) -> dict[str, Any]:
         "sampling": (train_sampling(config, (9,)), eval_sampling(config, (9,)), multi_turn(config)),
         "reward": reward_spec(config),
         "initial_kl_coef": config.initial_kl_coef,
+        "schedule": schedule_policy(config),
     }
 
 

@@ -1,0 +1,192 @@
+"""T(X_i): how long an actor takes for the prompts that it is given.
+
+RLHFless (arXiv 2602.22718, section on actor scaling) combines the profiled time per output token with the predicted
+lengths, and does not print how. With the lengths of an actor sorted, l_1 <= ... <= l_n, between l_{k-1} and l_k tokens
+n - k + 1 sequences run, so
+
+    T = sum_k (l_k - l_{k-1}) · TPOT(n - k + 1, context).
+
+TPOT is affine in running sequences and context tokens (``decode_profile``), so the sum has a closed form, in which
+nothing needs to be sorted: every step costs the base, every token its share,
+
+    T = base · steps + sum over sequences of (per_sequence · l + per_context · (P l + l² / 2)),    steps = l_n,
+
+besides the prefill of each prompt, once for its group. The second part is additive, so prefix sums give T of any run of
+neighbouring prompts at once.
+
+Room is what makes few actors slow. Beyond it sequences wait, and only the number of steps changes. It is at least the
+longest length; all tokens over the sequences that run at once; all token-steps of keys and values over their capacity;
+and (j + 1) times the length after j full waves, since whatever the order, j + 1 of so many share one place. The largest
+of these is a lower bound for every order, exact for equal lengths, and longest-first order comes near it. Keys and
+values of a prompt are held once for its group. An engine that pre-empts computes again what had no room.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.scheduling.decode_profile import DecodeProfile
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MAX_WAVES = 8
+"""Waves that are told apart. More are as long as all their tokens over the places, to within an eighth."""
+ROUNDING = 1e-9
+"""Relative error that sums of many floats may have where a time is compared with a bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Sequences of one prompt on one actor: a group, or a slice of one."""
+
+    num_prompt_tokens: int
+    lengths: tuple[float, ...]
+    """Expected tokens of its samples, sorted; at least one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Work:
+    """Loads in the order of their longest sequence, shortest first: sums over the sequences of each, all [n]."""
+
+    order: Ints
+    """The number of the load at each place."""
+    counts: Ints
+    prompt_tokens: Floats
+    shortest: Floats
+    longest: Floats
+    tokens: Floats
+    context: Floats
+    """Token-steps that are read: the prompt for each of its sequences, and what they have generated."""
+    kv_steps: Floats
+    """Token-steps that are held: the prompt once."""
+    footprint: Floats
+    """Tokens held if none of it ended early."""
+
+
+def measure(loads: Sequence[Load]) -> Work:
+    """Sort and sum up. O(sequences) beside the sort."""
+    counts = np.array([len(load.lengths) for load in loads], dtype=np.int64)
+    prompts = np.array([load.num_prompt_tokens for load in loads], dtype=np.float64)
+    lengths = np.fromiter((length for load in loads for length in load.lengths), dtype=np.float64)
+    begins = np.cumsum(counts) - counts
+    shortest, longest = np.minimum.reduceat(lengths, begins), np.maximum.reduceat(lengths, begins)
+    tokens, squares = np.add.reduceat(lengths, begins), np.add.reduceat(lengths**2, begins)
+    order = np.lexsort((tokens, longest)).astype(np.int64)
+    counts = counts[order]
+    prompts, shortest, longest, tokens, squares = (of[order] for of in (prompts, shortest, longest, tokens, squares))
+    return Work(
+        order=order,
+        counts=counts,
+        prompt_tokens=prompts,
+        shortest=shortest,
+        longest=longest,
+        tokens=tokens,
+        context=prompts * tokens + squares / 2,
+        kv_steps=prompts * longest + squares / 2,
+        footprint=prompts + tokens,
+    )
+
+
+class TimedWork:
+    """Work with the time of every run of neighbours on one actor.
+
+    Positions are 0..n between loads: the run ``[begin, end)`` holds the loads at the places ``begin`` to ``end - 1``.
+    All methods take arrays of positions. Pure: it is made once per profile and not changed."""
+
+    def __init__(self, work: Work, profile: DecodeProfile) -> None:
+        self.size = len(work.counts)
+        base, capacity = profile.base_s, profile.kv_capacity_tokens
+        self._work = _sums(
+            profile.prefill_token_s * work.prompt_tokens
+            + profile.per_sequence_s * work.tokens
+            + profile.per_context_token_s * work.context
+        )
+        self._longest_s = np.concatenate([[0.0], base * work.longest])
+        self._waves = _waves(work, profile)
+        self._throughput: list[Floats] = []
+        """Least seconds of the base, by what bounds the steps besides the longest."""
+        self._again: Floats | None = None
+        """Seconds of computing keys and values again, beyond those that there is room for."""
+        self._room_s = 0.0
+        if work.counts.sum() > profile.max_num_sequences:
+            self._throughput.append(_sums(work.tokens * (base / profile.max_num_sequences)))
+        if capacity is not None and work.footprint.sum() > capacity:
+            self._throughput.append(_sums(work.kv_steps * (base / capacity)))
+            if profile.preempts:
+                self._again = _sums(work.footprint * profile.prefill_token_s)
+                self._room_s = capacity * profile.prefill_token_s
+
+    def seconds(self, begin: Ints, end: Ints) -> Floats:
+        """Seconds of each run ``[begin, end)``; 0 where it is empty."""
+        steps_s = self._longest_s[end]
+        for sums in self._throughput:
+            steps_s = np.maximum(steps_s, sums[end] - sums[begin])
+        for place, wave_s in self._waves:
+            steps_s = np.where(place[end] > begin, np.maximum(steps_s, wave_s[end]), steps_s)
+        seconds = steps_s + self._work[end] - self._work[begin]
+        if self._again is not None:
+            seconds = seconds + np.maximum(0.0, self._again[end] - self._again[begin] - self._room_s)
+        return np.where(end > begin, seconds, 0.0)
+
+    def first_within(self, end: Ints, bound_s: Floats) -> Ints:
+        """The smallest begin of each run that ends at ``end`` and takes at most ``bound_s``; ``end`` if there is none.
+
+        ``seconds`` is the largest of a few sums, so each of them says by one binary search where the run may begin.
+        """
+        bound = bound_s * (1 + ROUNDING)
+        begin = self._begin(self._work, self._longest_s[end], end, bound)
+        for sums in self._throughput:
+            begin = np.maximum(begin, self._begin(self._work + sums, 0.0, end, bound))
+        for place, wave_s in self._waves:
+            within = self._begin(self._work, wave_s[end], end, bound)
+            begin = np.maximum(begin, np.minimum(place[end], within))
+        return np.minimum(begin, end)
+
+    def _begin(self, sums: Floats, head: Floats | float, end: Ints, bound: Floats) -> Ints:
+        """Where ``head + sums[end] - sums[begin] <= bound`` begins to hold, also with what is computed again."""
+        begin = np.searchsorted(sums, head + sums[end] - bound)
+        if self._again is not None:
+            both = sums + self._again
+            begin = np.maximum(begin, np.searchsorted(both, head + both[end] - self._room_s - bound))
+        return begin.astype(np.int64)
+
+
+def actor_seconds(loads: Sequence[Load], profile: DecodeProfile) -> float:
+    """T of one actor that is given these loads; 0 for none."""
+    if not loads:
+        return 0.0
+    work = TimedWork(measure(loads), profile)
+    return float(work.seconds(np.array([0]), np.array([work.size]))[0])
+
+
+def places(work: Work, profile: DecodeProfile) -> Ints:
+    """Sequences that run at once in a run that ends at each position, [n + 1]; non-increasing."""
+    most = np.full(len(work.counts) + 1, profile.max_num_sequences, dtype=np.int64)
+    if profile.kv_capacity_tokens is not None:
+        one = np.maximum.accumulate(work.prompt_tokens / work.counts + work.longest)
+        most[1:] = np.clip(profile.kv_capacity_tokens // one, 1, profile.max_num_sequences)
+    return most
+
+
+def _waves(work: Work, profile: DecodeProfile) -> list[tuple[Ints, Floats]]:
+    """Of the second and later waves, by the end of a run: where it begins at the latest to have one, and its
+    seconds."""
+    at_once = places(work, profile)
+    before = np.concatenate([[0], np.cumsum(work.counts)])
+    num_waves = min(MAX_WAVES, -(-int(before[-1]) // int(at_once.min())))
+    typical = np.maximum.accumulate(work.tokens / work.counts)
+    waves = []
+    for number in range(1, num_waves):
+        sequence = before - 1 - number * at_once
+        load = np.searchsorted(before, sequence, side="right").astype(np.int64) - 1
+        exists = sequence >= 0
+        seconds = np.where(exists, profile.base_s * (number + 1) * typical[np.maximum(load, 0)], 0.0)
+        waves.append((np.where(exists, load + 1, 0), seconds))
+    return waves
+
+
+def _sums(values: Floats) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
