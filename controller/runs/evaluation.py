@@ -11,7 +11,7 @@ from controller.runs.eval_metrics import EvaluatedRow, Sampled, evaluation_metri
 from controller.runs.manifest import Manifest
 from controller.runs.sampling import publish_prompts, sample_batch
 from controller.runs.scoring import score_batch
-from controller.scheduling.plan import plan_step
+from controller.scheduling.plan import plan_evenly
 from shared.contracts.call import BatchKey, StageReply
 from shared.contracts.prompt import Prompt
 from shared.contracts.reward import RewardOutputs, Scores
@@ -60,7 +60,7 @@ async def _evaluate_part(
     """The rows that have a reward, in the order of the prompts."""
     num_samples = run.config.rollout.val_kwargs.n
     row_uids = tuple(prompt.row_uid for prompt in prompts)
-    plan = plan_step(
+    plan = plan_evenly(
         row_uids, group_size=num_samples, resources=run.resources, num_actors=run.config.rollout.num_actors
     )
     prompts_ref = await publish_prompts(run, batch, prompts)

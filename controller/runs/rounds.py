@@ -17,7 +17,7 @@ from controller.runs.judging import judge_batch, judge_useful
 from controller.runs.manifest import Manifest
 from controller.runs.sampling import publish_prompts, sample_batch
 from controller.scheduling.dynamic_sampling import rows_to_draw
-from controller.scheduling.plan import StepPlan, plan_step
+from controller.scheduling.plan import StepPlan, plan_evenly
 from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, StageReply
 from shared.contracts.reward import RewardOutputs
@@ -98,7 +98,7 @@ async def _sample_round(
     prompts, rest = position.draw(run.prepared.train, run.prepared.sampler, count)
     row_uids = tuple(prompt.row_uid for prompt in prompts)
     batch = BatchKey(run=run.run, purpose=Purpose.TRAIN, step=head.step, round=number)
-    plan = plan_step(
+    plan = plan_evenly(
         row_uids,
         group_size=run.config.rollout.n,
         resources=run.resources,

@@ -2,7 +2,7 @@
 
 from controller.runs.context import RunContext
 from controller.runs.sampling import publish_prompts, sample_batch
-from controller.scheduling.plan import plan_step
+from controller.scheduling.plan import plan_evenly
 from shared.contracts.call import BatchKey
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.rollout import Sampling
@@ -21,7 +21,7 @@ POLICY = PolicyRef(
 async def sample(world: World, num_actors: int = 2) -> RunContext:
     """Sample the batch; who owns the run now."""
     run = await world.context()
-    plan = plan_step(ROWS, group_size=2, resources=run.resources, num_actors=num_actors)
+    plan = plan_evenly(ROWS, group_size=2, resources=run.resources, num_actors=num_actors)
     prompts = await publish_prompts(run, BATCH, PROMPTS)
     await sample_batch(run, BATCH, plan, prompts, POLICY, SAMPLING)
     return run

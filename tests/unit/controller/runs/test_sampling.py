@@ -8,7 +8,7 @@ import pytest
 
 from controller.runs.errors import StageUnavailable
 from controller.runs.sampling import LOST_LEASE_S, publish_prompts, sample_batch
-from controller.scheduling.plan import plan_step
+from controller.scheduling.plan import plan_evenly
 from shared.contracts.completion import SampleId
 from shared.contracts.prompt import PromptBatch
 from shared.contracts.rollout import MultiTurn, RolloutOutputs, WorkItem
@@ -53,7 +53,7 @@ async def test_workers_are_told_of_a_tool_and_what_they_made_is_returned(tmp_pat
     turns = {"rollout__multi_turn__enable": True, "rollout__multi_turn__tool": "calculator"}
     world = await make_world(tmp_path, num_threads=6, rollout__multi_turn__max_turns=3, **turns)
     run = await world.context()
-    plan = plan_step(ROWS, group_size=2, resources=run.resources, num_actors=3)
+    plan = plan_evenly(ROWS, group_size=2, resources=run.resources, num_actors=3)
     outputs = await sample_batch(run, BATCH, plan, await publish_prompts(run, BATCH, PROMPTS), POLICY, SAMPLING)
     assert {call.inputs.multi_turn for call in world.stages.seen(Stage.ROLLOUT)} == {
         MultiTurn(tool="calculator", max_turns=3)
