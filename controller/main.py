@@ -26,7 +26,7 @@ from controller.runs.service import RunService
 from controller.runs.supervisor import Supervisor
 from controller.settings import ControllerSettings, SettingsInvalid, function_environment
 from shared.service.ending import end_task
-from shared.store.opening import open_blobs, redis_store
+from shared.store.opening import open_blobs, open_cache, open_prefix_kv, redis_store
 from shared.store.redis_connection import RedisConnection
 
 SHUTDOWN_S = 5
@@ -106,7 +106,8 @@ async def serve_api(
 ) -> None:
     """Serve the REST API on the socket and drive runs, until the process is told to end."""
     redis = RedisConnection(redis_at.url, password=redis_at.password)
-    store = redis_store(redis)
+    cache = open_cache(settings.prefix_kv, redis_at.url, redis_at.password)
+    store = redis_store(redis, open_prefix_kv(settings.prefix_kv, cache))
     blobs = open_blobs(settings.blob_url, redis, budget_bytes=settings.blob_budget_bytes)
     supervisor = Supervisor(settings, store, blobs, platform, token=token)
     service = RunService(settings, store, blobs, platform, supervisor)
@@ -131,6 +132,7 @@ async def serve_api(
         settings.address_file.unlink(missing_ok=True)
         failure = await end_task(driving)
         await redis.close()
+        await cache.close()
         if failure is not None:
             raise failure
 
@@ -151,6 +153,10 @@ def local_settings(settings: ControllerSettings, redis_at: RedisAddress, token_f
         environment={
             "REDIS_URL": redis_at.url,
             "REDIS_PASSWORD": "",
+            "REDIS_CACHE_URL": settings.prefix_kv.cache_url or "",
+            "REDIS_CACHE_PASSWORD": settings.prefix_kv.cache_password or "",
+            "RLHFLESS_PREFIX_KV_URL": settings.prefix_kv.url,
+            "RLHFLESS_PREFIX_KV_BYTES": str(settings.prefix_kv.budget_bytes),
             "RLHFLESS_BLOB_URL": settings.blob_url,
             "RLHFLESS_BLOB_BUDGET_BYTES": str(settings.blob_budget_bytes),
             "RLHFLESS_TOKEN_FILE": str(token_file),

@@ -1,14 +1,20 @@
 """Process settings of the controller, from its environment. What a run asks for is its config, not a setting."""
 
+import hashlib
 import math
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from shared.store.prefix_kv_settings import PrefixKvSettings
+
 NumberT = TypeVar("NumberT", int, float)
 GIB = 2**30
+LARGE_MEMORY_BYTES = 4 * GIB
+"""Shared memory from which prefix KV may take its GiB; containers often have 64 MiB."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Addresses that only this machine reaches: there the API needs no token."""
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -53,6 +59,45 @@ class MachineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """The cluster that the functions run on, and how its API is reached."""
+
+    kubeconfig: Path | None
+    """``KUBECONFIG``: the file whose current context is used; unset, the pod's own service account."""
+    namespace: str | None
+    """``RLHFLESS_NAMESPACE``: the functions' namespace; the service account's or the context's unless set."""
+    ingress_url: str
+    """``RLHFLESS_INGRESS_URL``: the ingress, for a controller outside the cluster; functions' own URLs unless set."""
+    api_host: str | None
+    """``KUBERNETES_SERVICE_HOST``, which every pod has."""
+    api_port: str
+    """``KUBERNETES_SERVICE_PORT``."""
+    holder: str
+    """``HOSTNAME``: the pod's name, which raised minima carry."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> "ClusterSettings":
+        """Read the environment. Raises ``SettingsInvalid`` naming the variable."""
+        env = os.environ if environment is None else environment
+        ingress_url = env.get("RLHFLESS_INGRESS_URL") or ""
+        if ingress_url and not ingress_url.startswith(("http://", "https://")):
+            raise SettingsInvalid(f"RLHFLESS_INGRESS_URL={ingress_url!r} is not a URL: write it as http://HOST:PORT")
+        kubeconfig = env.get("KUBECONFIG")
+        if kubeconfig and ":" in kubeconfig:
+            raise SettingsInvalid(
+                "KUBECONFIG names several files: name one, as 'kubectl config view --flatten' makes it"
+            )
+        return cls(
+            kubeconfig=Path(kubeconfig).expanduser() if kubeconfig else None,
+            namespace=env.get("RLHFLESS_NAMESPACE") or None,
+            ingress_url=ingress_url,
+            api_host=env.get("KUBERNETES_SERVICE_HOST") or None,
+            api_port=env.get("KUBERNETES_SERVICE_PORT") or "443",
+            holder=env.get("HOSTNAME") or "rlhfless-controller",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
     """What the controller's process needs to know. Secrets are kept out of ``repr``."""
 
@@ -66,6 +111,9 @@ class ControllerSettings:
     """``RLHFLESS_BLOB_URL``; a folder in the state folder unless set."""
     blob_budget_bytes: int
     """``RLHFLESS_BLOB_BUDGET_BYTES``: what one run may keep in Redis."""
+    prefix_kv: PrefixKvSettings
+    """Where prefix KV is kept. Unless ``RLHFLESS_PREFIX_KV_URL`` is set: on one machine in shared memory, or in
+    the state folder where that is small; in a pod in Redis."""
     roots: tuple[Path, ...]
     """``RLHFLESS_ROOTS``: folders that paths in a run config may lie under, separated by ``:``."""
     allow_hub: bool
@@ -112,6 +160,7 @@ class ControllerSettings:
             redis_password=env.get("REDIS_PASSWORD") or None,
             blob_url=env.get("RLHFLESS_BLOB_URL") or (state_dir / "blobs").as_uri(),
             blob_budget_bytes=_number(env, "RLHFLESS_BLOB_BUDGET_BYTES", 4 * GIB, int, least=1),
+            prefix_kv=_prefix_kv(env, state_dir),
             roots=tuple(Path(root).absolute() for root in roots.split(":") if root),
             allow_hub=env.get("RLHFLESS_ALLOW_HUB", "0") == "1",
             api_host=api_host,
@@ -141,6 +190,22 @@ class ControllerSettings:
     def address_file(self) -> Path:
         """Where a running controller leaves its address for the command line."""
         return self.state_dir / "controller.json"
+
+
+def _prefix_kv(env: Mapping[str, str], state_dir: Path, shared_memory: Path = Path("/dev/shm")) -> PrefixKvSettings:
+    """Where prefix KV is kept. Raises ``SettingsInvalid``."""
+    if env.get("KUBERNETES_SERVICE_HOST"):
+        default_url = "redis://"
+    elif shared_memory.is_dir() and shutil.disk_usage(shared_memory).total >= LARGE_MEMORY_BYTES:
+        # Of this user and this stack: two stacks on one machine know nothing of each other's runs.
+        own = hashlib.sha256(str(state_dir).encode()).hexdigest()[:12]
+        default_url = (shared_memory / f"rlhfless-{os.getuid()}-{own}").as_uri()
+    else:
+        default_url = (state_dir / "prefix-kv").as_uri()
+    try:
+        return PrefixKvSettings.from_environment(env, default_url=default_url)
+    except ValueError as error:
+        raise SettingsInvalid(str(error)) from None
 
 
 def _number(env: Mapping[str, str], name: str, default: NumberT, kind: type[NumberT], *, least: NumberT) -> NumberT:

@@ -1,6 +1,7 @@
 """What can be asked of the runs: the REST API's counterpart, without HTTP."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -215,6 +216,8 @@ class RunService:
         if not RunState(record.state).is_terminal:
             raise RunConflict(f"run {run} is {record.state}: cancel it first")
         await self._blobs.delete_run(run)
+        with contextlib.suppress(StoreUnavailable):  # what is left there ends by itself
+            await self._store.prefix_kv.delete_run(run)
         await self._store.runs.delete(run)
 
     async def history(self, run: str) -> Sequence[Mapping[str, Any]]:

@@ -29,7 +29,7 @@ def make_app(settings: FunctionSettings, handlers: Sequence[StageHandler[Any, An
     """
     try:
         redis = RedisConnection(settings.redis_url, password=settings.redis_password)
-        cache = open_cache(settings.prefix_kv, settings.redis_url)
+        cache = open_cache(settings.prefix_kv, settings.redis_url, settings.redis_password)
         blobs = open_blobs(settings.blob_url, redis, budget_bytes=settings.blob_budget_bytes)
         prefix_kv = open_prefix_kv(settings.prefix_kv, cache)
     except ValueError as error:

@@ -1,6 +1,6 @@
 """Prefix KV in memory, for tests and simulation."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from shared.contracts.errors import MissingBlob
@@ -64,9 +64,10 @@ class MemoryPrefixKv:
             raise MissingBlob(f"prefix KV {blob.id} was dropped", blob=blob.id)
         return memoryview(bytearray(version.content[blob.id]))
 
-    async def sweep(self, run: str, weights_digest: str) -> int:
-        """See ``PrefixKvStore.sweep``."""
-        return self._runs.get(run, {}).pop(weights_digest, _Version()).num_bytes
+    async def purge(self, run: str, *, keep: Collection[str]) -> int:
+        """See ``PrefixKvStore.purge``."""
+        versions = self._runs.get(run, {})
+        return sum(versions.pop(digest).num_bytes for digest in list(versions) if digest not in keep)
 
     async def delete_run(self, run: str) -> None:
         """See ``PrefixKvStore.delete_run``."""

@@ -54,14 +54,15 @@ def open_blobs(url: str, redis: RedisConnection, *, budget_bytes: int) -> BlobSt
             raise ValueError("RLHFLESS_BLOB_URL is neither file:///folder (an absolute path) nor redis://")
 
 
-def open_cache(settings: PrefixKvSettings, redis_url: str) -> RedisConnection:
+def open_cache(settings: PrefixKvSettings, redis_url: str, redis_password: str | None) -> RedisConnection:
     """The server for what may be dropped: one of its own, or the one of ``redis_url``.
 
     Raises ``ValueError`` for a URL that names none.
     """
-    url = settings.cache_url or redis_url
+    if settings.cache_url is None:
+        return RedisConnection(redis_url, password=redis_password, retry_for_s=CACHE_PATIENCE_S)
     try:
-        return RedisConnection(url, password=settings.cache_password, retry_for_s=CACHE_PATIENCE_S)
+        return RedisConnection(settings.cache_url, password=settings.cache_password, retry_for_s=CACHE_PATIENCE_S)
     except ValueError as error:
         raise ValueError(str(error).replace("REDIS_URL", "REDIS_CACHE_URL")) from None
 

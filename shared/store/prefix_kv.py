@@ -4,7 +4,7 @@ Nothing here is ever needed: who misses a block computes it. So storing never fa
 counted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from shared.contracts.policy import BlobRef
 from shared.contracts.prefill import PrefixKvHandle, PrefixKvScope
 
 PREFIX_KV_TTL_S = 7200.0
-"""How long KV is kept that nobody sweeps, since its run was lost: longer than a step takes."""
+"""How long KV is kept that nobody purges, since its run was lost: longer than a step takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,11 @@ class PrefixKvStore(Protocol):
         """
         ...
 
-    async def sweep(self, run: str, weights_digest: str) -> int:
-        """Delete the KV of one policy version; returns how many bytes that frees. Raises ``StoreUnavailable``."""
+    async def purge(self, run: str, *, keep: Collection[str]) -> int:
+        """Delete the KV of the run's policy versions but those whose weights digests are in ``keep``.
+
+        Returns how many bytes that frees. Raises ``StoreUnavailable``.
+        """
         ...
 
     async def delete_run(self, run: str) -> None:
@@ -97,7 +100,7 @@ class NoPrefixKv:
         """Raises ``MissingBlob``."""
         raise MissingBlob(f"no prefix KV is kept here, nor blob {blob.id}", blob=blob.id)
 
-    async def sweep(self, run: str, weights_digest: str) -> int:
+    async def purge(self, run: str, *, keep: Collection[str]) -> int:
         """Frees nothing."""
         return 0
 

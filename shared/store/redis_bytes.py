@@ -49,4 +49,3 @@ class RedisBytes:
                 f"Redis holds {memory['used_memory']} of {limit} bytes: the rest is kept for what runs need. "
                 "Set REDIS_CACHE_URL to a server that evicts, or raise maxmemory"
             )
-

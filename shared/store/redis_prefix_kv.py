@@ -1,7 +1,7 @@
 """Prefix KV handles in Redis, over bytes that are kept there or elsewhere, within a byte budget per run."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pydantic import ValidationError
 
@@ -68,25 +68,19 @@ class RedisPrefixKv:
         """See ``PrefixKvStore.read``."""
         return await self._content.get(blob)
 
-    async def sweep(self, run: str, weights_digest: str) -> int:
-        """See ``PrefixKvStore.sweep``."""
-        blobs = await self._redis.script(
-            "sweep_prefix_kv",
-            [
-                keys.prefix_kv_versions(run),
-                keys.prefix_kv_sizes(run, weights_digest),
-                keys.prefix_kv_handles(run, weights_digest),
-            ],
-            [weights_digest],
+    async def purge(self, run: str, *, keep: Collection[str]) -> int:
+        """See ``PrefixKvStore.purge``."""
+        versions, blobs = await self._redis.script(
+            "purge_prefix_kv", [keys.prefix_kv_versions(run)], [keys.prefix_kv(run), *keep]
         )
         await self._content.delete([text(id) for id in blobs[::2]])
-        await self._content.delete_folder(f"{run}/{weights_digest}")
+        for version in versions:
+            await self._content.delete_folder(f"{run}/{text(version)}")
         return sum(int(size) for size in blobs[1::2])
 
     async def delete_run(self, run: str) -> None:
         """See ``PrefixKvStore.delete_run``."""
-        for digest in await self._redis.command("ZRANGE", keys.prefix_kv_versions(run), 0, -1):
-            await self.sweep(run, text(digest))
+        await self.purge(run, keep=())
         await self._content.delete_folder(run)
 
     async def _reserve(self, run: str, weights_digest: str, refs: Sequence[BlobRef]) -> list[bool]:

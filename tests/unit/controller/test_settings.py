@@ -13,6 +13,7 @@ from controller.settings import (
 )
 from shared.store.directory_blobs import DirectoryBlobs
 from shared.store.opening import open_blobs
+from shared.store.prefix_kv_settings import PrefixKvSettings
 from shared.store.redis_connection import RedisConnection
 
 
@@ -43,6 +44,9 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         REDIS_PASSWORD="hidden",
         RLHFLESS_BLOB_URL="redis://",
         RLHFLESS_BLOB_BUDGET_BYTES="1000",
+        RLHFLESS_PREFIX_KV_URL="redis://",
+        RLHFLESS_PREFIX_KV_BYTES="2000",
+        REDIS_CACHE_URL="redis://cache/0",
         RLHFLESS_ROOTS=f"/models:{tmp_path}/data::",
         RLHFLESS_ALLOW_HUB="1",
         RLHFLESS_API_HOST="0.0.0.0",
@@ -68,6 +72,9 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         redis_password="hidden",
         blob_url="redis://",
         blob_budget_bytes=1000,
+        prefix_kv=PrefixKvSettings(
+            cache_url="redis://cache/0", cache_password="hidden", url="redis://", budget_bytes=2000
+        ),
         roots=(Path("/models"), tmp_path / "data"),
         allow_hub=True,
         api_host="0.0.0.0",
@@ -156,3 +163,12 @@ def test_the_machines_gpus_are_found_by_their_device_files(tmp_path: Path) -> No
 def test_an_environment_without_a_name_or_an_interpreter_is_refused(value: str) -> None:
     with pytest.raises(SettingsInvalid, match="RLHFLESS_ENVIRONMENTS"):
         settings(RLHFLESS_ENVIRONMENTS=value)
+
+
+def test_prefix_kv_is_in_memory_that_processes_share_and_pods_do_not(tmp_path: Path) -> None:
+    here = settings(RLHFLESS_STATE_DIR=str(tmp_path)).prefix_kv.url
+    assert here.startswith(("file:///dev/shm/rlhfless-", tmp_path.as_uri()))
+    assert settings(RLHFLESS_STATE_DIR=str(tmp_path / "other")).prefix_kv.url != here
+    assert settings(KUBERNETES_SERVICE_HOST="10.0.0.1").prefix_kv.url == "redis://"
+    with pytest.raises(SettingsInvalid, match="RLHFLESS_PREFIX_KV_BYTES"):
+        settings(RLHFLESS_PREFIX_KV_BYTES="much")

@@ -102,17 +102,17 @@ async def test_what_can_never_fit_drops_nothing(store: PrefixKvStore) -> None:
     assert set(await store.find("run-1", of_version("01"), ["a-1"])) == {"a-1"}
 
 
-async def test_a_sweep_deletes_one_version_and_says_what_it_freed(store: PrefixKvStore) -> None:
+async def test_a_purge_keeps_what_it_is_told_and_says_what_it_freed(store: PrefixKvStore) -> None:
     old, new = of_version("01"), of_version("02")
     await store.put("run-1", old, [piece("a", 30), piece("b", 20)])
     await store.put("run-1", new, [piece("a", 40)])
     blob = (await store.find("run-1", old, ["a-1"]))["a-1"].blob
-    assert await store.sweep("run-1", old.weights_digest) == 50
+    assert await store.purge("run-1", keep={new.weights_digest, "ef" * 32}) == 50
     assert await store.find("run-1", old, ["a-1", "b-1"]) == {}
     with pytest.raises(MissingBlob):
         await store.read(blob)
     assert set(await store.find("run-1", new, ["a-1"])) == {"a-1"}
-    assert await store.sweep("run-1", old.weights_digest) == 0
+    assert await store.purge("run-1", keep={new.weights_digest}) == 0
 
 
 async def test_a_run_is_deleted_with_all_its_versions(store: PrefixKvStore, redis: RedisConnection) -> None:
@@ -131,7 +131,7 @@ async def test_without_a_store_nothing_is_kept_and_nobody_fails() -> None:
     store = NoPrefixKv()
     assert await store.put("run-1", SCOPE, [piece("a"), piece("b")]) == PutReport(0, 0, 2)
     assert await store.find("run-1", SCOPE, ["a-1"]) == {}
-    assert await store.sweep("run-1", SCOPE.weights_digest) == 0
+    assert await store.purge("run-1", keep=()) == 0
     await store.delete_run("run-1")
 
 
@@ -142,7 +142,9 @@ def test_a_pods_own_memory_is_refused() -> None:
             PrefixKvSettings.from_environment({"RLHFLESS_PREFIX_KV_URL": url, "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
 
 
-@pytest.mark.parametrize("url", ["/kv", "file://host/kv", "redis://other:6379", "s3://key:hunter2@bucket", "http://host/kv"])
+@pytest.mark.parametrize(
+    "url", ["/kv", "file://host/kv", "redis://other:6379", "s3://key:hunter2@bucket", "http://host/kv"]
+)
 async def test_another_url_is_refused_without_showing_it(url: str, redis: RedisConnection) -> None:
     with pytest.raises(ValueError, match=r"^RLHFLESS_PREFIX_KV_URL") as refused:
         open_prefix_kv(PrefixKvSettings.from_environment({"RLHFLESS_PREFIX_KV_URL": url}), redis)

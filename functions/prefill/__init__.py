@@ -1,0 +1,1 @@
+"""The prefill stage: computes the prefix KV of a batch's distinct prompts once, for all actors."""
