@@ -28,6 +28,9 @@ class KnownPrefixes:
         self._prefixes = sorted(prefixes, key=lambda prefix: prefix.token_ids)
         self._token_ids = [prefix.token_ids for prefix in self._prefixes]
 
+    def __bool__(self) -> bool:
+        return bool(self._prefixes)
+
     def longest(self, token_ids: tuple[int, ...]) -> tuple[int, PrefixKv | None]:
         """How many tokens are known of the beginning of these, and by which prefix."""
         at = bisect_left(self._token_ids, token_ids)
@@ -59,7 +62,7 @@ def compute_prefixes(
     made: dict[tuple[int, ...], PrefixKv] = {}
     for prefix, segment in zip(token_ids, last, strict=True):
         if prefix not in made:
-            keys, values = _joined(segment, decoder)
+            keys, values = joined(segment, decoder)
             made[prefix] = PrefixKv(token_ids=prefix, keys=keys, values=values)
     return [made[prefix] for prefix in token_ids]
 
@@ -87,6 +90,8 @@ class _Task:
 
     @classmethod
     def of(cls, segment: Segment, known: KnownPrefixes) -> "_Task":
+        if not known:
+            return cls(segment=segment, num_known=0, known=None)
         above = segment.parent.chain() if segment.parent else []
         path = tuple(token_id for part in (*above, segment) for token_id in part.token_ids)
         length, prefix = known.longest(path)
@@ -182,8 +187,8 @@ def padded(tensors: Sequence[Tensor]) -> Tensor:
     return by_token.transpose(1, 2)
 
 
-def _joined(segment: Segment | None, decoder: Decoder) -> tuple[Tensor, Tensor]:
-    """Keys and values from the first token to the end of a segment."""
+def joined(segment: Segment | None, decoder: Decoder) -> tuple[Tensor, Tensor]:
+    """A copy of the keys and values from the first token to the end of a segment, `[L, K, P, D]` each."""
     if segment is None:
         layout = decoder.layout
         empty = torch.empty(

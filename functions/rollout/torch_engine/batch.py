@@ -1,7 +1,8 @@
 """The running sequences, one row each, as tensors that a step updates as a whole.
 
 Each row has one pending token, its last, which the cache does not hold yet: a step feeds it, samples the next
-one and makes that pending.
+one and makes that pending. What a step must know of the rows to go on is counted twice, also on the host, so that
+nothing waits for the device.
 
 Shapes: B = rows, C = the largest `max_tokens`.
 """
@@ -10,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from functions.rollout.engine import (
@@ -20,10 +23,10 @@ from functions.rollout.engine import (
     SamplingParams,
     SequenceRequest,
 )
-from functions.rollout.torch_engine.prefill import Extension
 from functions.rollout.torch_engine.stop_strings import StopSearch
 from functions.rollout.turns.spans import last_turn
 from shared.contracts.completion import FinishReason
+from shared.inference.prefix_tree import Segment
 
 Rows = Tensor | slice
 """An index into the rows: some of them, or all."""
@@ -42,15 +45,41 @@ class _State:
     loss_mask: Tensor
     """bool, False where a token was inserted, else True."""
     num_generated: Tensor
-    limits: Tensor
-    """`max_tokens`"""
     seeds: Tensor
     pending: Tensor
     positions: Tensor
-    """Of the pending token in its whole sequence: how many slots of the cache are filled."""
+    """Of the pending token in its whole sequence: how many tokens before it are computed."""
+    slots: Tensor
+    """How many of these are the row's own: where the pending token goes in the row's cache."""
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Counts:
+    """Per-row numbers on the host, `[B]` each; those of `_State` with the same names are equal."""
+
+    num_generated: Counts
+    limits: Counts
+    """`max_tokens`"""
+    positions: Counts
+    slots: Counts
+
+    def arrays(self) -> dict[str, Counts]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """Tokens that the cache lacks of a running row; its slots before `start` are filled."""
+
+    row: int
+    start: int
+    token_ids: tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +89,8 @@ class _Row:
     request: SequenceRequest
     params: SamplingParams
     next_turn: NextTurn | None
+    shared: Segment | None
+    """The last segment that it shares; what follows is its own."""
     search: StopSearch | None
     """For stop strings, if there are any, in the text of the turn."""
 
@@ -79,18 +110,20 @@ class Batch:
         self._rows: list[_Row] = []
         self._groups: list[tuple[SamplingParams, Rows]] = []
         self._has_searches = False
-        self.state = self._build([], 0)
+        self.state, self.counts = self._build([], [], 0)
         self.max_slots = 0
 
     def add(
         self,
         requests: Sequence[SequenceRequest],
+        shared: Sequence[Segment | None],
         params: SamplingParams,
         next_turn: NextTurn | None,
         new_search: Callable[[], StopSearch] | None,
     ) -> None:
-        """Appends one row per request; `new_search` makes what finds its stop strings, if there are any."""
-        new = self._build(requests, params.max_tokens)
+        """Appends one row per request, with what it shares; `new_search` makes what finds its stop strings, if there
+        are any."""
+        new, counts = self._build(requests, shared, params.max_tokens)
         width = max(self.state.token_ids.shape[1], new.token_ids.shape[1])
         for state in (self.state, new):
             missing = width - state.token_ids.shape[1]
@@ -99,33 +132,36 @@ class Batch:
             state.loss_mask = torch.nn.functional.pad(state.loss_mask, (0, missing), value=True)
         added = new.tensors()
         self.state = _State(**{name: torch.cat((old, added[name])) for name, old in self.state.tensors().items()})
-        for request in requests:
+        more = counts.arrays()
+        self.counts = _Counts(**{name: np.concatenate((old, more[name])) for name, old in self.counts.arrays().items()})
+        for request, segment in zip(requests, shared, strict=True):
             search = new_search() if new_search else None
             if search:
                 search.follow(last_turn(request.generated))
-            self._rows.append(_Row(request=request, params=params, next_turn=next_turn, search=search))
+            self._rows.append(_Row(request=request, params=params, next_turn=next_turn, shared=segment, search=search))
         self._regroup()
 
     def record(self, token_ids: Tensor, logprobs: Tensor, processed_logprobs: Tensor) -> None:
         """Appends one sampled token to every row, all `[B]`."""
-        state = self.state
-        rows = torch.arange(len(self), device=self._device)
-        state.token_ids[rows, state.num_generated] = token_ids
-        state.logprobs[rows, state.num_generated] = logprobs
-        state.processed_logprobs[rows, state.num_generated] = processed_logprobs
-        state.num_generated += 1
-        state.positions += 1
+        state, counts = self.state, self.counts
+        column = state.num_generated[:, None]
+        state.token_ids.scatter_(1, column, token_ids[:, None])
+        state.logprobs.scatter_(1, column, logprobs[:, None])
+        state.processed_logprobs.scatter_(1, column, processed_logprobs[:, None])
         state.pending = token_ids
+        for count in (state.num_generated, state.positions, state.slots):
+            count += 1
+        for number in (counts.num_generated, counts.positions, counts.slots):
+            number += 1
 
     def completed_stops(self) -> dict[int, str]:
         """The rows whose pending token completes a stop string, and which one."""
         if not self._has_searches:
             return {}
         completed = {}
-        counts = self.state.num_generated.tolist()
         for index, (row, token_id) in enumerate(zip(self._rows, self.state.pending.tolist(), strict=True)):
             found = row.search.add(token_id) if row.search else None
-            if found is not None and counts[index] > row.params.min_tokens:
+            if found is not None and self.counts.num_generated[index] > row.params.min_tokens:
                 completed[index] = found
         return completed
 
@@ -136,24 +172,50 @@ class Batch:
 
     def fits(self, row: int, num_tokens: int) -> bool:
         """Whether so many tokens can be inserted and another one sampled after them."""
-        return int(self.state.num_generated[row]) + num_tokens < int(self.state.limits[row])
+        return bool(self.counts.num_generated[row] + num_tokens < self.counts.limits[row])
 
     def insert(self, insertions: Mapping[int, tuple[int, ...]]) -> list[Extension]:
         """Appends tokens that nobody sampled, at least one per row. Returns what the cache then lacks."""
-        state, extensions = self.state, []
+        state, counts, extensions = self.state, self.counts, []
         for row, token_ids in insertions.items():
-            generated, position = int(state.num_generated[row]), int(state.positions[row])
+            generated = int(counts.num_generated[row])
             new = slice(generated, generated + len(token_ids))
             state.token_ids[row, new] = torch.tensor(token_ids, device=self._device)
             state.loss_mask[row, new] = False
             computed = (int(state.pending[row]), *token_ids[:-1])
-            extensions.append(Extension(row=row, start=position, token_ids=computed))
-            state.num_generated[row] += len(token_ids)
-            state.positions[row] += len(token_ids)
+            extensions.append(Extension(row=row, start=int(counts.slots[row]), token_ids=computed))
+            for count in (state.num_generated, state.positions, state.slots):
+                count[row] += len(token_ids)
+            for number in (counts.num_generated, counts.positions, counts.slots):
+                number[row] += len(token_ids)
             state.pending[row] = token_ids[-1]
             if search := self._rows[row].search:
                 search.restart()
         return extensions
+
+    def shared(self) -> list[Segment | None]:
+        """The last segment that each row shares."""
+        return [row.shared for row in self._rows]
+
+    def index_of(self, row_uid: str, sample: int) -> int | None:
+        """The row of a sequence, if it runs."""
+        return next((row for row in range(len(self)) if self.id_of(row) == (row_uid, sample)), None)
+
+    def id_of(self, row: int) -> tuple[str, int]:
+        """Row uid and sample of a row's sequence."""
+        return self._rows[row].request.row_uid, self._rows[row].request.sample
+
+    def prompt(self, row: int) -> tuple[int, ...]:
+        """Of a row's sequence."""
+        return self._rows[row].request.prompt_token_ids
+
+    def token_ids(self, row: int) -> tuple[int, ...]:
+        """Prompt and what has been generated."""
+        return self.prompt(row) + self.partial(row).token_ids
+
+    def can_see_eos(self) -> bool:
+        """Whether any row's sampled token can be an EOS."""
+        return any(params.eos_token_ids for params, _ in self._groups)
 
     def groups(self) -> list[tuple[SamplingParams, Rows]]:
         """The rows by what they are sampled with; usually one group."""
@@ -182,12 +244,15 @@ class Batch:
         for name, tensor in self.state.tensors().items():
             tensor[moved_to] = tensor[moved_from]
             setattr(self.state, name, tensor[:num_left])
+        for name, array in self.counts.arrays().items():
+            array[targets] = array[sources]
+            setattr(self.counts, name, array[:num_left])
         self._regroup()
         return moved_from, moved_to
 
     def _identified(self, row: int) -> dict[str, Any]:
         """The fields of a sequence: which one it is, and its tokens."""
-        request, state, length = self._rows[row].request, self.state, int(self.state.num_generated[row])
+        request, state, length = self._rows[row].request, self.state, int(self.counts.num_generated[row])
         return {
             "row_uid": request.row_uid,
             "sample": request.sample,
@@ -198,9 +263,7 @@ class Batch:
         }
 
     def _regroup(self) -> None:
-        self.max_slots = max(
-            (len(row.request.prompt_token_ids) + row.params.max_tokens for row in self._rows), default=0
-        )
+        self.max_slots = max((_most_slots(row) for row in self._rows), default=0)
         self._has_searches = any(row.search for row in self._rows)
         rows: dict[SamplingParams, list[int]] = {}
         for index, row in enumerate(self._rows):
@@ -210,10 +273,9 @@ class Batch:
         else:
             self._groups = [(key, torch.tensor(value, device=self._device)) for key, value in rows.items()]
 
-    def _build(self, requests: Sequence[SequenceRequest], max_tokens: int) -> _State:
-        def column(values: list[int]) -> Tensor:
-            return torch.tensor(values, dtype=torch.int64, device=self._device)
-
+    def _build(
+        self, requests: Sequence[SequenceRequest], shared: Sequence[Segment | None], max_tokens: int
+    ) -> tuple[_State, _Counts]:
         shape = (len(requests), max_tokens)
         token_ids = torch.zeros(shape, dtype=torch.int64)
         logprobs, processed_logprobs = torch.zeros(shape), torch.zeros(shape)
@@ -225,14 +287,28 @@ class Batch:
             processed_logprobs[row, :length] = torch.tensor(known.processed_logprobs)
             loss_mask[row, :length] = torch.tensor(known.loss_mask, dtype=torch.bool)
         sequences = [request.prompt_token_ids + request.generated.token_ids for request in requests]
-        return _State(
-            token_ids=token_ids.to(self._device),
-            logprobs=logprobs.to(self._device),
-            processed_logprobs=processed_logprobs.to(self._device),
-            loss_mask=loss_mask.to(self._device),
-            num_generated=column([len(request.generated.token_ids) for request in requests]),
-            limits=column([max_tokens] * len(requests)),
-            seeds=column([request.seed for request in requests]),
-            pending=column([tokens[-1] for tokens in sequences]),
-            positions=column([len(tokens) - 1 for tokens in sequences]),
+        positions = np.array([len(tokens) - 1 for tokens in sequences], dtype=np.int64)
+        shared_tokens = np.array([segment.end if segment else 0 for segment in shared], dtype=np.int64)
+        counts = _Counts(
+            num_generated=np.array([len(request.generated.token_ids) for request in requests], dtype=np.int64),
+            limits=np.full(len(requests), max_tokens, dtype=np.int64),
+            positions=positions,
+            slots=positions - shared_tokens,
         )
+        state = _State(
+            token_ids=token_ids,
+            logprobs=logprobs,
+            processed_logprobs=processed_logprobs,
+            loss_mask=loss_mask,
+            num_generated=torch.tensor(counts.num_generated),
+            seeds=torch.tensor([request.seed for request in requests], dtype=torch.int64),
+            pending=torch.tensor([tokens[-1] for tokens in sequences], dtype=torch.int64),
+            positions=torch.tensor(counts.positions),
+            slots=torch.tensor(counts.slots),
+        )
+        return _State(**{name: tensor.to(self._device) for name, tensor in state.tensors().items()}), counts
+
+
+def _most_slots(row: _Row) -> int:
+    """What the row's own tokens can ever need."""
+    return len(row.request.prompt_token_ids) + row.params.max_tokens - (row.shared.end if row.shared else 0)

@@ -1,30 +1,35 @@
 """Generation for many sequences on one model, one token per sequence and step.
 
-A group's prompt is computed once and copied to its rows, sequences enter and leave between any two steps, and
+What sequences begin with alike is computed and kept once, sequences enter and leave between any two steps, and
 what a sequence generates depends only on its prompt, its seed and the weights (in float32, up to rounding).
 
 Shapes: B = running rows, V = vocabulary.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from functions.rollout.engine import FinishedSequence, NextTurn, PartialSequence, SamplingParams, SequenceRequest
-from functions.rollout.torch_engine.attention import DecodeAttention, ExtendAttention, PrefillAttention
+from functions.rollout.engine import (
+    EngineStats,
+    FinishedSequence,
+    NextTurn,
+    PartialSequence,
+    SamplingParams,
+    SequenceRequest,
+)
 from functions.rollout.torch_engine.batch import Batch
-from functions.rollout.torch_engine.kv_cache import KVCache
-from functions.rollout.torch_engine.prefill import plan_extensions, plan_prefill
+from functions.rollout.torch_engine.context import Context
 from functions.rollout.torch_engine.sampling import sample
 from functions.rollout.torch_engine.stop_strings import StopSearch
 from shared.contracts.errors import InvalidInput
 from shared.inference.decoder import decoder_for
-from shared.inference.prefix_kv import KvLayout
+from shared.inference.prefix_kv import KvLayout, PrefixKv
+from shared.inference.prefix_tree import Segment, Sharing
 from shared.modeling.loading import context_length, new_model
 from shared.modeling.merged_weights import MergedWeights
 from shared.modeling.randomness import uniforms
@@ -34,22 +39,24 @@ from shared.modeling.tokenizer import Tokenizer
 class TorchEngine:
     """The `Engine` port on a transformers causal model. It owns the model it is given."""
 
-    def __init__(self, model: PreTrainedModel, load_tokenizer: Callable[[], Tokenizer] | None = None) -> None:
-        """`load_tokenizer` is called when stop strings are first asked for; without it there can be none."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        load_tokenizer: Callable[[], Tokenizer] | None = None,
+        *,
+        sharing: Sharing | None = None,
+        has_weights: bool = True,
+    ) -> None:
+        """`load_tokenizer` is called when stop strings are first asked for; without it there can be none. `sharing`
+        says which common beginnings sequences share. Without weights, those of the model need not survive."""
         self._load_tokenizer = cache(load_tokenizer) if load_tokenizer else None
         self._model = model.eval().requires_grad_(False)
+        self._decoder = decoder_for(model, has_weights=has_weights)
         self._weights = MergedWeights(model)
-        self._decoder = decoder_for(model)
         self._context_tokens = context_length(model.config)
         self._vocab_size: int = model.get_input_embeddings().num_embeddings
         self._batch = Batch(model.device)
-        self._cache = KVCache(
-            self._decoder.layout.num_layers,
-            self._decoder.layout.num_kv_heads,
-            self._decoder.layout.head_dim,
-            model.dtype,
-            model.device,
-        )
+        self._context = Context(self._decoder, model.config.get_text_config().num_attention_heads, sharing)
 
     @classmethod
     def for_model(
@@ -62,7 +69,8 @@ class TorchEngine:
 
         Raises UnknownModel, UnsupportedModel.
         """
-        return cls(new_model(path_or_hub_id, dtype, device), partial(Tokenizer.load, path_or_hub_id))
+        model = new_model(path_or_hub_id, dtype, device)
+        return cls(model, partial(Tokenizer.load, path_or_hub_id), has_weights=False)
 
     @property
     def num_running(self) -> int:
@@ -77,12 +85,41 @@ class TorchEngine:
     def load(self, weights: bytes | memoryview) -> None:
         """See `Engine`."""
         self._refuse_while_running()
+        self._context.drop_prefixes()
         self._weights.load(weights)
 
     def adapt(self, adapter: bytes | memoryview | None) -> None:
         """See `Engine`."""
         self._refuse_while_running()
+        self._context.drop_prefixes()
         self._weights.merge(adapter)
+
+    def hold_prefixes(self, prefixes: Sequence[PrefixKv]) -> None:
+        """See `Engine`."""
+        self._context.hold_prefixes(prefixes)
+
+    def drop_prefixes(self) -> None:
+        """See `Engine`."""
+        self._context.drop_prefixes()
+
+    @torch.inference_mode()
+    def kv_of(self, row_uid: str, sample: int) -> PrefixKv:
+        """See `Engine`."""
+        row = self._batch.index_of(row_uid, sample)
+        if row is None:
+            raise KeyError(f"row {row_uid} sample {sample} does not run")
+        return self._context.kv_of(self._batch, row)
+
+    def stats(self) -> EngineStats:
+        """See `Engine`."""
+        work = self._context.take_work()
+        return EngineStats(
+            num_running=self.num_running,
+            context_tokens=int(self._batch.counts.positions.sum()),
+            prefill_tokens=work.computed_tokens,
+            reused_tokens=work.reused_tokens,
+            prefill_s=work.seconds,
+        )
 
     @torch.inference_mode()
     def add(
@@ -93,21 +130,12 @@ class TorchEngine:
             return
         for request in requests:
             self._check(request, params)
-        first_row = self.num_running
-        self._batch.add(requests, params, next_turn, self._stop_search(params.stop))
+        new_search = self._stop_search(params.stop)
         prefixes = [(request.prompt_token_ids + request.generated.token_ids)[:-1] for request in requests]
-        longest = max(len(prefix) for prefix in prefixes)
-        self._cache.reserve(self.num_running, longest + 1, self._batch.max_slots)
-        for one_pass in plan_prefill(prefixes, first_row):
-            token_ids = pad_sequence([torch.tensor(prefix) for prefix in one_pass.prefixes], batch_first=True)
-            positions = torch.arange(token_ids.shape[1]).expand_as(token_ids)
-            attention = PrefillAttention(
-                self._cache,
-                torch.tensor(one_pass.rows, device=self._model.device),
-                torch.tensor(one_pass.sources, device=self._model.device),
-                len(one_pass.prefixes),
-            )
-            self._decoder.prefill(token_ids.to(self._model.device), positions.to(self._model.device), attention)
+        placement = self._context.compute(prefixes, self._running_like(requests))
+        first_row = self.num_running
+        self._batch.add(requests, placement.shared, params, next_turn, new_search)
+        self._context.enter(self._batch, placement, first_row)
 
     @torch.inference_mode()
     def step(self) -> list[FinishedSequence]:
@@ -115,24 +143,34 @@ class TorchEngine:
         if not self.num_running:
             return []
         state = self._batch.state
-        shortest, longest = (int(position) for position in torch.aminmax(state.positions))
-        self._cache.reserve(self.num_running, longest + 1, self._batch.max_slots)
-        attention = DecodeAttention(self._cache, state.positions, shortest, longest)
+        attention = self._context.attention(self._batch)
         logits = self._decoder.decode(state.pending, state.positions, attention)
         token_ids, logprobs, processed_logprobs, is_eos = self._sample(logits)
         self._batch.record(token_ids, logprobs, processed_logprobs)
         return self._end_turns(is_eos)
 
     @torch.inference_mode()
-    def abort(self) -> list[PartialSequence]:
+    def abort(self, ids: Collection[tuple[str, int]] | None = None) -> list[PartialSequence]:
         """See `Engine`."""
-        partials = [self._batch.partial(row) for row in range(self.num_running)]
-        self._batch.clear()
+        rows = [row for row in range(self.num_running) if ids is None or self._batch.id_of(row) in ids]
+        partials = [self._batch.partial(row) for row in rows]
+        self._context.remove(self._batch, rows)
         return partials
 
     def _refuse_while_running(self) -> None:
         if self.num_running:
             raise RuntimeError(f"{self.num_running} sequences still run on the old weights: abort them first")
+
+    def _running_like(self, requests: Sequence[SequenceRequest]) -> list[PrefixKv]:
+        """What is computed of running sequences whose prompt new ones have, as far as it is not shared anyway."""
+        wanted = {request.prompt_token_ids for request in requests}
+        shared = self._batch.shared()
+        alike = {
+            self._batch.prompt(row): row
+            for row in range(self.num_running)
+            if self._batch.prompt(row) in wanted and _end(shared[row]) < len(self._batch.prompt(row)) - 1
+        }
+        return [self._context.kv_of(self._batch, row) for row in alike.values()]
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Token ids, logprobs, processed logprobs and whether each token is an EOS of its row, all `[B]`."""
@@ -151,12 +189,15 @@ class TorchEngine:
 
     def _end_turns(self, is_eos: Tensor) -> list[FinishedSequence]:
         """Begins the next turn of the rows that have one, and takes the completed rows out of the batch."""
-        state, stops = self._batch.state, self._batch.completed_stops()
-        ended = (is_eos | (state.num_generated >= state.limits)).nonzero().flatten().tolist()
+        stops = self._batch.completed_stops()
+        counts = self._batch.counts
+        # The one look at what the device computed that a step cannot do without.
+        at_eos = set(is_eos.nonzero().flatten().tolist()) if self._batch.can_see_eos() else set()
+        ended = (counts.num_generated >= counts.limits).nonzero()[0].tolist()
         finished: dict[int, FinishedSequence] = {}
         insertions: dict[int, tuple[int, ...]] = {}
-        for row in sorted({*ended, *stops}):
-            has_eos = bool(is_eos[row])
+        for row in sorted({*at_eos, *ended, *stops}):
+            has_eos = row in at_eos
             stopped = has_eos or row in stops
             inserted = self._batch.insertion(row, None if has_eos else stops[row]) if stopped else ()
             if inserted and self._batch.fits(row, len(inserted)):
@@ -166,7 +207,7 @@ class TorchEngine:
         if insertions:
             self._extend(insertions)
         if finished:
-            self._cache.move(*self._batch.remove(list(finished)))
+            self._context.remove(self._batch, list(finished))
         return list(finished.values())
 
     def _extend(self, insertions: Mapping[int, tuple[int, ...]]) -> None:
@@ -174,17 +215,7 @@ class TorchEngine:
         for inserted in insertions.values():
             if not self._are_known(inserted):
                 raise InvalidInput(f"Tokens {inserted} are not all in the vocabulary of {self._vocab_size}.")
-        device = self._model.device
-        extensions = self._batch.insert(insertions)
-        self._cache.reserve(self.num_running, int(self._batch.state.positions.max()) + 1, self._batch.max_slots)
-        for group in plan_extensions(extensions):
-            token_ids = pad_sequence([torch.tensor(entry.token_ids) for entry in group], batch_first=True).to(device)
-            lengths = torch.tensor([len(entry.token_ids) for entry in group], device=device)
-            starts = torch.tensor([entry.start for entry in group], device=device)
-            steps = torch.arange(token_ids.shape[1], device=device).minimum(lengths[:, None] - 1)
-            rows = torch.tensor([entry.row for entry in group], device=device)
-            positions = starts[:, None] + steps
-            self._decoder.prefill(token_ids, positions, ExtendAttention(self._cache, rows, positions, lengths))
+        self._context.extend(self._batch, insertions)
 
     def _stop_search(self, stop: tuple[str, ...]) -> Callable[[], StopSearch] | None:
         """Makes what finds these strings in the text of a sequence; None if there are none."""
@@ -219,3 +250,7 @@ class TorchEngine:
         has_eos = length > 0 and generated.loss_mask[-1] and generated.token_ids[-1] in params.eos_token_ids
         if length >= params.max_tokens or has_eos:
             raise InvalidInput(f"{name} is already complete with its {length} tokens.")
+
+
+def _end(segment: Segment | None) -> int:
+    return segment.end if segment else 0

@@ -232,7 +232,7 @@ def test_an_inserted_eos_does_not_complete_a_resumed_sequence() -> None:
 def test_long_answers_are_computed_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = make_requests()
     expected = run(engine_of(), requests)
-    monkeypatch.setattr("functions.rollout.torch_engine.prefill._PASS_TOKENS", 4)
+    monkeypatch.setattr("shared.inference.prefix_computing.PASS_TOKENS", 4)
     assert_same(run(engine_of(), requests), expected)
 
 
