@@ -1,0 +1,189 @@
+"""What each technique of a generation step is worth: raw, + dedup, + assignment, + scaling, + migration, all.
+
+Real: processes of one core each on this machine, a small model, completions forced to the lengths of a skewed trace.
+Simulated: more actors in virtual time, with the same controller and worker and an engine that takes what was measured
+for real here. What the cases are stands in ablation_cases; how time is counted, in ablation_run.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from controller.scheduling.decode_profile import DecodeObservation, DecodeProfile, fit, prefill_speed
+from scripts.benchmarks.ablation_cases import CASES, Case, plan_of, step_of
+from scripts.benchmarks.ablation_real import real_actors
+from scripts.benchmarks.ablation_run import StepCost
+from scripts.benchmarks.ablation_simulated import Cluster, replay_simulated
+from scripts.benchmarks.ablation_trace import ReplayStep, Workload, drawn_step, recorded_steps, renamed
+
+SEEDS = 3
+REAL_ACTORS = (1, 2)
+REAL = Workload(num_rows=16, group_size=4, prompt_tokens=64, max_tokens=384, median_tokens=48)
+REAL_SEQUENCES = 32
+SIMULATED = Workload(num_rows=64, group_size=8, prompt_tokens=256, max_tokens=2048)
+STATIC_ACTORS = 3
+"""The fleet that RLHFless found best for verl, by profiling (arXiv 2602.22718)."""
+PRIOR = DecodeProfile(base_s=1e-3, per_sequence_s=1e-4, per_context_token_s=1e-8, prefill_token_s=1e-4)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="scripts/bench ablation", description=__doc__.splitlines()[0])
+    parser.add_argument("--trace", type=Path, help="lengths of a run, by `rlhfless trace RUN`; drawn ones without it")
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS, help="steps of each case: of drawn lengths, or of the trace"
+    )
+    parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], help="only these")
+    parser.add_argument(
+        "--actors", type=int, nargs="*", default=list(REAL_ACTORS), help="real ones; none: simulate only"
+    )
+    parser.add_argument("--rows", type=int, default=SIMULATED.num_rows, help="prompts of a simulated step")
+    parser.add_argument("--max-actors", type=int, default=8, help="simulated ones, at most")
+    parser.add_argument("--max-num-seqs", type=int, default=256, help="sequences of a simulated actor at once")
+    parser.add_argument("--kv-capacity", type=int, default=65536, help="tokens that a simulated actor has room for")
+    parser.add_argument(
+        "--profile", type=Path, help="JSON of a decode profile to simulate, in place of the measured one"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    asked = parser.parse_args()
+    if not asked.actors and asked.profile is None:
+        parser.error("without real actors there is no measured profile: give one with --profile")
+    return asked
+
+
+def main() -> None:
+    """Measure and print."""
+    asked = arguments()
+    chosen = [case for case in CASES if not asked.cases or case.name in asked.cases]
+    cases, profile = asyncio.run(measure_real(asked, chosen)) if asked.actors else ([], PRIOR)
+    if asked.profile is not None:
+        profile = DecodeProfile(**json.loads(asked.profile.read_text()))
+    cases += measure_simulated(asked, chosen, profile)
+    show(cases)
+    if asked.json:
+        print(json.dumps({"what": "rlhfless", "profile": asdict(profile), "cases": cases}))
+
+
+async def measure_real(asked: argparse.Namespace, chosen: Sequence[Case]) -> tuple[list[dict[str, Any]], DecodeProfile]:
+    """The cases on this machine, seed after seed so that a busy minute meets all; and the speed that was seen."""
+    results: list[dict[str, Any]] = []
+    seen: list[DecodeObservation] = []
+    steps = steps_of(asked, REAL)
+    profile = PRIOR
+    for num_actors in asked.actors:
+        # Rows are named by their step and case, so that one file tells the lengths of all.
+        forms = {(case.name, seed): step_of(case, step) for seed, step in enumerate(steps) for case in chosen}
+        known = {row.row_uid: row for form in forms.values() for row in form.rows}
+        everything = ReplayStep(rows=tuple(known.values()), max_tokens=max(step.max_tokens for step in steps))
+        costs: dict[str, list[StepCost]] = {case.name: [] for case in chosen}
+        with tempfile.TemporaryDirectory(prefix="rlhfless-bench-") as folder:
+            async with real_actors(Path(folder), num_actors, REAL_SEQUENCES, [everything]) as actors:
+                resources = actors.run.resources
+                for seed in range(len(steps)):
+                    for case in chosen:
+                        step = forms[case.name, seed]
+                        plan = plan_of(case, step, profile, resources, static_actors=num_actors, seed=seed)
+                        cost = await actors.replay(step, plan)
+                        costs[case.name].append(cost)
+                        seen += observations(cost)
+                        profile = replace(learnt(seen, [cost], profile), max_num_sequences=REAL_SEQUENCES)
+        results += [summary("real", case, num_actors, costs[case.name]) for case in chosen]
+    return results, profile
+
+
+def measure_simulated(
+    asked: argparse.Namespace, chosen: Sequence[Case], profile: DecodeProfile
+) -> list[dict[str, Any]]:
+    """The cases in virtual time."""
+    speed = replace(profile, max_num_sequences=asked.max_num_seqs, kv_capacity_tokens=asked.kv_capacity, preempts=True)
+    cluster = Cluster(profile=speed, max_actors=asked.max_actors)
+    steps = steps_of(asked, replace(SIMULATED, num_rows=asked.rows))
+    results = []
+    for case in chosen:
+        costs = []
+        for seed, drawn in enumerate(steps):
+            step = step_of(case, drawn)
+            plan = plan_of(case, step, speed, cluster.resources, static_actors=STATIC_ACTORS, seed=seed)
+            costs.append(replay_simulated(step, plan, cluster))
+        results.append(summary("simulated", case, asked.max_actors, costs))
+    return results
+
+
+def steps_of(asked: argparse.Namespace, workload: Workload) -> list[ReplayStep]:
+    """The steps of the trace, or drawn ones, with rows of other names in each."""
+    if asked.trace is None:
+        steps: Iterable[ReplayStep] = (drawn_step(workload, seed) for seed in range(asked.seeds))
+    else:
+        steps = recorded_steps(asked.trace.read_text().splitlines())[-asked.seeds :]
+    return [renamed(step, f"{number}-") for number, step in enumerate(steps)]
+
+
+def observations(cost: StepCost) -> list[DecodeObservation]:
+    """What the step's calls saw of the speed."""
+    return [
+        DecodeObservation(
+            num_steps=stretch.num_steps,
+            num_sequences=stretch.num_sequences,
+            context_tokens=stretch.context_tokens,
+            seconds=stretch.seconds,
+        )
+        for outputs in cost.rollouts
+        for stretch in outputs.decode
+    ]
+
+
+def learnt(seen: Sequence[DecodeObservation], costs: Sequence[StepCost], profile: DecodeProfile) -> DecodeProfile:
+    """The profile by everything that was seen so far."""
+    tokens = sum(outputs.prefill_tokens for cost in costs for outputs in cost.rollouts)
+    seconds = sum(outputs.prefill_s for cost in costs for outputs in cost.rollouts)
+    return prefill_speed(tokens, seconds, fit(seen, profile))
+
+
+def summary(kind: str, case: Case, num_actors: int, costs: Sequence[StepCost]) -> dict[str, Any]:
+    """One case: means over the seeds and the spread from the least to the most."""
+    seconds = [cost.step_s for cost in costs]
+    held = [cost.fleet_s if case.is_fleet else cost.replica_s for cost in costs]
+    return {
+        "name": f"{kind}-{num_actors}/{case.name}",
+        "kind": kind,
+        "case": case.name,
+        "max_actors": num_actors,
+        "num_actors": statistics.mean(cost.num_actors for cost in costs),
+        "step_s": round(statistics.mean(seconds), 4),
+        "step_s_min": round(min(seconds), 4),
+        "step_s_max": round(max(seconds), 4),
+        "replica_s": round(statistics.mean(held), 4),
+        "replica_s_min": round(min(held), 4),
+        "replica_s_max": round(max(held), 4),
+        "num_tokens": statistics.mean(cost.num_tokens for cost in costs),
+        "prefill_tokens": statistics.mean(cost.prefill_tokens for cost in costs),
+        "num_migrated": statistics.mean(cost.num_migrated for cost in costs),
+        "seeds": len(costs),
+    }
+
+
+def show(cases: Sequence[dict[str, Any]]) -> None:
+    """The figures for a person, each against ``raw`` of its kind."""
+    print(
+        f"{'case':<28}{'actors':>7}{'step s':>9}{'spread':>16}{'replica s':>11}{'spread':>18}{'moved':>7}"
+        f"{'time':>7}{'cost':>7}"
+    )
+    for case in cases:
+        base = next((each for each in cases if each["name"] == case["name"].split("/")[0] + "/raw"), case)
+        spread = f"{case['step_s_min']:.2f}..{case['step_s_max']:.2f}"
+        held = f"{case['replica_s_min']:.2f}..{case['replica_s_max']:.2f}"
+        print(
+            f"{case['name']:<28}{case['num_actors']:>7.1f}{case['step_s']:>9.2f}{spread:>16}{case['replica_s']:>11.2f}"
+            f"{held:>18}{case['num_migrated']:>7.0f}"
+            f"{case['step_s'] / base['step_s']:>7.2f}{case['replica_s'] / base['replica_s']:>7.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
