@@ -24,10 +24,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.scheduling.actor_time import Floats, Ints, TimedWork, Work
 from controller.scheduling.assignment import cheapest_cuts, equal_cuts, run_seconds
 from controller.scheduling.decode_profile import DecodeProfile
+
+Bools = NDArray[np.bool_]
 
 THREAD_EXPONENT = 0.5
 """Two threads were measured 1.24 to 1.5 times as fast as one, on models of a few million parameters."""
@@ -38,7 +41,8 @@ SCORE_TIE = 1e-9
 class ActorLimits:
     """What bounds the number of actors, and what one costs besides its sampling."""
 
-    min_actors: int
+    min_actors: int | None = None
+    """``None``: as many as have room."""
     max_actors: int
     units_per_actor: float = 1.0
     """GPUs of one actor (tensor parallelism), or cores where there are none: the G of the cost."""
@@ -111,17 +115,21 @@ def shared_profile(profile: DecodeProfile, num_actors: int, threads: int, profil
 
 
 def candidates(
-    work: Work, profile: DecodeProfile, limits: ActorLimits, lambda_: float, *, unequal: bool = True
+    batches: Sequence[tuple[Work, Sequence[int]]],
+    profile: DecodeProfile,
+    limits: ActorLimits,
+    lambda_: float,
+    *,
+    unequal: bool = True,
 ) -> tuple[Candidate, ...]:
-    """Every number of actors from the least to the most, with its score, in ascending order."""
-    most = max(1, min(limits.max_actors, len(work.counts)))
-    numbers = np.arange(max(1, min(limits.min_actors, most)), most + 1, dtype=np.int64)
-    time_s, held_s, overlaps = np.empty(len(numbers)), np.empty(len(numbers)), np.ones(len(numbers), dtype=bool)
-    for rows in _alike(numbers, limits):
-        timed = TimedWork(work, profile_of(profile, int(numbers[rows[0]]), limits))
-        seconds = _seconds(timed, numbers[rows], unequal=unequal)
-        time_s[rows], held_s[rows] = seconds.max(axis=1), seconds.sum(axis=1)
-        overlaps[rows] = _overlap(seconds, numbers[rows], limits)
+    """Every number of actors that is given, with its score, in the order given.
+
+    ``batches`` holds the work, cut into enough parts, and the numbers of actors to compare for it.
+    """
+    kept = [(work, np.array(numbers)) for work, numbers in batches if numbers]
+    table = [_figures(work, counts, profile, limits, unequal=unequal) for work, counts in kept]
+    numbers = np.concatenate([counts for _, counts in kept])
+    time_s, held_s, overlaps = (np.concatenate(column) for column in zip(*table, strict=True))
     new = np.maximum(0, numbers - limits.num_warm)
     time_s = time_s + np.where(new > 0, limits.start_s, 0.0)
     if limits.shared_threads is None:
@@ -157,6 +165,19 @@ def profile_of(profile: DecodeProfile, num_actors: int, limits: ActorLimits) -> 
     return shared_profile(profile, num_actors, limits.shared_threads, limits.profile_threads)
 
 
+def _figures(
+    work: Work, numbers: Ints, profile: DecodeProfile, limits: ActorLimits, *, unequal: bool
+) -> tuple[Floats, Floats, Bools]:
+    """Seconds of the slowest actor, of all together, and whether the others are hidden: each [len(numbers)]."""
+    time_s, held_s, overlaps = np.empty(len(numbers)), np.empty(len(numbers)), np.ones(len(numbers), dtype=bool)
+    for rows in _alike(numbers, limits):
+        timed = TimedWork(work, profile_of(profile, int(numbers[rows[0]]), limits))
+        seconds = _seconds(timed, numbers[rows], unequal=unequal)
+        time_s[rows], held_s[rows] = seconds.max(axis=1), seconds.sum(axis=1)
+        overlaps[rows] = _overlap(seconds, numbers[rows], limits)
+    return time_s, held_s, overlaps
+
+
 def _alike(numbers: Ints, limits: ActorLimits) -> list[Ints]:
     """Rows of ``numbers`` whose actors are equally fast."""
     if limits.shared_threads is None:
@@ -171,7 +192,7 @@ def _seconds(timed: TimedWork, numbers: Ints, *, unequal: bool) -> Floats:
     return run_seconds(timed, equal_cuts(timed.size, numbers))
 
 
-def _overlap(seconds: Floats, numbers: Ints, limits: ActorLimits) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _overlap(seconds: Floats, numbers: Ints, limits: ActorLimits) -> Bools:
     """Whether no other actor ends later than the last one, which holds the longest prompts and starts earlier."""
     if limits.head_start_s is None:
         return np.ones(len(numbers), dtype=bool)
@@ -179,10 +200,8 @@ def _overlap(seconds: Floats, numbers: Ints, limits: ActorLimits) -> np.ndarray[
     first = seconds[rows, numbers - 1]
     others = seconds.copy()
     others[rows, numbers - 1] = 0.0
-    result: np.ndarray[tuple[int], np.dtype[np.bool_]] = (numbers == 1) | (
-        others.max(axis=1) <= first + limits.head_start_s
-    )
-    return result
+    hidden: Bools = (numbers == 1) | (others.max(axis=1) <= first + limits.head_start_s)
+    return hidden
 
 
 def _scaled(values: Floats) -> Floats:

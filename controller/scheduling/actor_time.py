@@ -21,6 +21,7 @@ of these is a lower bound for every order, exact for equal lengths, and longest-
 values of a prompt are held once for its group. An engine that pre-empts computes again what had no room.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,12 +66,26 @@ class Work:
     footprint: Floats
     """Tokens held if none of it ended early."""
 
+    def arranged(self, places: Ints) -> "Work":
+        """What is at these places, in their order."""
+        return Work(
+            order=self.order[places],
+            counts=self.counts[places],
+            prompt_tokens=self.prompt_tokens[places],
+            shortest=self.shortest[places],
+            longest=self.longest[places],
+            tokens=self.tokens[places],
+            context=self.context[places],
+            kv_steps=self.kv_steps[places],
+            footprint=self.footprint[places],
+        )
 
-def measure(loads: Sequence[Load]) -> Work:
-    """Sort and sum up. O(sequences) beside the sort."""
-    counts = np.array([len(load.lengths) for load in loads], dtype=np.int64)
-    prompts = np.array([load.num_prompt_tokens for load in loads], dtype=np.float64)
-    lengths = np.fromiter((length for load in loads for length in load.lengths), dtype=np.float64)
+
+def measure(prompt_tokens: Sequence[int], samples: Sequence[Sequence[float]]) -> Work:
+    """Sort and sum up the expected lengths of each load's samples. O(sequences) beside the sort."""
+    counts = np.fromiter(map(len, samples), dtype=np.int64, count=len(samples))
+    prompts = np.array(prompt_tokens, dtype=np.float64)
+    lengths = np.fromiter(itertools.chain.from_iterable(samples), dtype=np.float64, count=int(counts.sum()))
     begins = np.cumsum(counts) - counts
     shortest, longest = np.minimum.reduceat(lengths, begins), np.maximum.reduceat(lengths, begins)
     tokens, squares = np.add.reduceat(lengths, begins), np.add.reduceat(lengths**2, begins)
@@ -96,7 +111,9 @@ class TimedWork:
     Positions are 0..n between loads: the run ``[begin, end)`` holds the loads at the places ``begin`` to ``end - 1``.
     All methods take arrays of positions. Pure: it is made once per profile and not changed."""
 
-    def __init__(self, work: Work, profile: DecodeProfile) -> None:
+    def __init__(self, work: Work, profile: DecodeProfile, *, is_sorted: bool = True) -> None:
+        """``is_sorted``: over all of the work, which ``first_within`` needs; else only within each run that is
+        asked."""
         self.size = len(work.counts)
         base, capacity = profile.base_s, profile.kv_capacity_tokens
         self._work = _sums(
@@ -105,7 +122,7 @@ class TimedWork:
             + profile.per_context_token_s * work.context
         )
         self._longest_s = np.concatenate([[0.0], base * work.longest])
-        self._waves = _waves(work, profile)
+        self._waves = _waves(work, profile, is_sorted=is_sorted)
         self._throughput: list[Floats] = []
         """Least seconds of the base, by what bounds the steps besides the longest."""
         self._again: Floats | None = None
@@ -118,6 +135,9 @@ class TimedWork:
             if profile.preempts:
                 self._again = _sums(work.footprint * profile.prefill_token_s)
                 self._room_s = capacity * profile.prefill_token_s
+        self._bounding = [self._work, *(self._work + sums for sums in self._throughput)]
+        again = self._again
+        self._bounding_again = [] if again is None else [sums + again for sums in self._bounding]
 
     def seconds(self, begin: Ints, end: Ints) -> Floats:
         """Seconds of each run ``[begin, end)``; 0 where it is empty."""
@@ -125,8 +145,11 @@ class TimedWork:
         for sums in self._throughput:
             steps_s = np.maximum(steps_s, sums[end] - sums[begin])
         for place, wave_s in self._waves:
-            steps_s = np.where(place[end] > begin, np.maximum(steps_s, wave_s[end]), steps_s)
-        seconds = steps_s + self._work[end] - self._work[begin]
+            has_wave = place[end] > begin
+            if not has_wave.any():
+                break  # no run has more waves
+            steps_s = np.where(has_wave, np.maximum(steps_s, wave_s[end]), steps_s)
+        seconds = steps_s + (self._work[end] - self._work[begin])
         if self._again is not None:
             seconds = seconds + np.maximum(0.0, self._again[end] - self._again[begin] - self._room_s)
         return np.where(end > begin, seconds, 0.0)
@@ -137,47 +160,52 @@ class TimedWork:
         ``seconds`` is the largest of a few sums, so each of them says by one binary search where the run may begin.
         """
         bound = bound_s * (1 + ROUNDING)
-        begin = self._begin(self._work, self._longest_s[end], end, bound)
-        for sums in self._throughput:
-            begin = np.maximum(begin, self._begin(self._work + sums, 0.0, end, bound))
+        begin = self._begin(0, self._longest_s[end], end, bound)
+        for number in range(1, len(self._bounding)):
+            begin = np.maximum(begin, self._begin(number, 0.0, end, bound))
         for place, wave_s in self._waves:
-            within = self._begin(self._work, wave_s[end], end, bound)
-            begin = np.maximum(begin, np.minimum(place[end], within))
+            last = place[end]
+            if not (last > begin).any():
+                break
+            begin = np.maximum(begin, np.minimum(last, self._begin(0, wave_s[end], end, bound)))
         return np.minimum(begin, end)
 
-    def _begin(self, sums: Floats, head: Floats | float, end: Ints, bound: Floats) -> Ints:
-        """Where ``head + sums[end] - sums[begin] <= bound`` begins to hold, also with what is computed again."""
-        begin = np.searchsorted(sums, head + sums[end] - bound)
-        if self._again is not None:
-            both = sums + self._again
-            begin = np.maximum(begin, np.searchsorted(both, head + both[end] - self._room_s - bound))
-        return begin.astype(np.int64)
+    def _begin(self, number: int, head: Floats | float, end: Ints, bound: Floats) -> Ints:
+        """Where ``head + sums[end] - sums[begin] <= bound`` begins to hold, with what is computed again and without."""
+        sums = self._bounding[number]
+        begin = sums.searchsorted(sums[end] + (head - bound))
+        if self._bounding_again:
+            sums = self._bounding_again[number]
+            begin = np.maximum(begin, sums.searchsorted(sums[end] + (head - bound - self._room_s)))
+        return begin
 
 
 def actor_seconds(loads: Sequence[Load], profile: DecodeProfile) -> float:
     """T of one actor that is given these loads; 0 for none."""
     if not loads:
         return 0.0
-    work = TimedWork(measure(loads), profile)
+    work = TimedWork(measure([load.num_prompt_tokens for load in loads], [load.lengths for load in loads]), profile)
     return float(work.seconds(np.array([0]), np.array([work.size]))[0])
 
 
-def places(work: Work, profile: DecodeProfile) -> Ints:
-    """Sequences that run at once in a run that ends at each position, [n + 1]; non-increasing."""
+def _at_once(work: Work, profile: DecodeProfile, *, is_sorted: bool) -> Ints:
+    """Sequences that run at once in a run that ends at each position, [n + 1]; non-increasing if sorted."""
     most = np.full(len(work.counts) + 1, profile.max_num_sequences, dtype=np.int64)
     if profile.kv_capacity_tokens is not None:
-        one = np.maximum.accumulate(work.prompt_tokens / work.counts + work.longest)
+        one = work.prompt_tokens / work.counts + work.longest
+        one = np.maximum.accumulate(one) if is_sorted else one
         most[1:] = np.clip(profile.kv_capacity_tokens // one, 1, profile.max_num_sequences)
     return most
 
 
-def _waves(work: Work, profile: DecodeProfile) -> list[tuple[Ints, Floats]]:
+def _waves(work: Work, profile: DecodeProfile, *, is_sorted: bool) -> list[tuple[Ints, Floats]]:
     """Of the second and later waves, by the end of a run: where it begins at the latest to have one, and its
     seconds."""
-    at_once = places(work, profile)
+    at_once = _at_once(work, profile, is_sorted=is_sorted)
     before = np.concatenate([[0], np.cumsum(work.counts)])
     num_waves = min(MAX_WAVES, -(-int(before[-1]) // int(at_once.min())))
-    typical = np.maximum.accumulate(work.tokens / work.counts)
+    typical = work.tokens / work.counts
+    typical = np.maximum.accumulate(typical) if is_sorted else typical
     waves = []
     for number in range(1, num_waves):
         sequence = before - 1 - number * at_once

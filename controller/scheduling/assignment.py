@@ -18,11 +18,13 @@ The baselines: ``random``, seeded; ``balanced``, the longest first to the actor 
 import hashlib
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
 
-from controller.scheduling.actor_time import ROUNDING, Floats, Ints, TimedWork
+from controller.scheduling.actor_time import ROUNDING, Floats, Ints, TimedWork, Work
+from controller.scheduling.decode_profile import DecodeProfile
 
 T = TypeVar("T")
 
@@ -40,24 +42,73 @@ def assign_in_order(items: Sequence[T], num_actors: int) -> tuple[tuple[T, ...],
     return tuple(parts)
 
 
-def assign_randomly(row_uids: Sequence[str], num_actors: int, seed: int) -> tuple[tuple[int, ...], ...]:
-    """Positions of the rows in a random order, which is a function of the seed and each row, cut into equal counts."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Arrangement:
+    """Who gets what."""
+
+    places: Ints
+    """Places of the sorted work in the order of the actors; by length within an actor, the shortest first. [n]"""
+    cuts: Ints
+    """Where each actor begins, and the end. [num_actors + 1]"""
+    seconds: Floats
+    """Of each actor. [num_actors]"""
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def timed(self, work: Work, profile: DecodeProfile) -> Floats:
+        """Seconds of each actor at the speed of another profile."""
+        timed = TimedWork(work.arranged(self.places), profile, is_sorted=False)
+        return timed.seconds(self.cuts[:-1], self.cuts[1:])
+
+    def of_actor(self, actor: int) -> list[int]:
+        """Places of one actor, the longest first: what starts first is not what ends last."""
+        part: list[int] = self.places[self.cuts[actor] : self.cuts[actor + 1]][::-1].tolist()
+        return part
+
+
+def arrange(work: Work, profile: DecodeProfile, num_actors: int, assignment: Assignment, seed: int = 0) -> Arrangement:
+    """Assign the work to so many actors, each of which gets something; ``seed`` is that of a random assignment."""
+    size = len(work.counts)
+    count = np.array([num_actors])
+    match assignment:
+        case "sorted_unequal" | "sorted_equal":
+            timed = TimedWork(work, profile)
+            if assignment == "sorted_unequal":
+                cuts, seconds = cheapest_cuts(timed, count)
+            else:
+                cuts = equal_cuts(size, count)
+                seconds = run_seconds(timed, cuts)
+            return Arrangement(places=np.arange(size), cuts=cuts[0], seconds=seconds[0])
+        case "in_order" | "random":
+            batch = np.argsort(work.order)
+            order = batch if assignment == "in_order" else batch[shuffled(size, seed)]
+            actor_of = np.empty(size, dtype=np.int64)
+            actor_of[order] = np.repeat(np.arange(num_actors), np.diff(equal_cuts(size, count)[0]))
+        case "balanced":
+            each = TimedWork(work, profile).seconds(np.arange(size), np.arange(1, size + 1))
+            actor_of = balanced(each, num_actors)
+    return _gathered(work, profile, actor_of, num_actors)
+
+
+def shuffled(size: int, seed: int) -> Ints:
+    """0..size - 1 in an order that is a function of the seed."""
 
     def draw(place: int) -> bytes:
-        return hashlib.blake2b(f"{seed}:{place}:{row_uids[place]}".encode(), digest_size=8).digest()
+        return hashlib.blake2b(f"{seed}:{place}".encode(), digest_size=8).digest()
 
-    return assign_in_order(sorted(range(len(row_uids)), key=draw), num_actors)
+    return np.array(sorted(range(size), key=draw), dtype=np.int64)
 
 
-def assign_balanced(seconds: Sequence[float], num_actors: int) -> tuple[tuple[int, ...], ...]:
-    """Positions by actor: the longest first, each to the actor that has the least seconds so far (LPT)."""
+def balanced(seconds: Floats, num_actors: int) -> Ints:
+    """The actor of each place: the longest first, each to the actor that has the least seconds so far (LPT)."""
     actors = [(0.0, number) for number in range(num_actors)]
-    parts: list[list[int]] = [[] for _ in range(num_actors)]
-    for place in sorted(range(len(seconds)), key=lambda place: -seconds[place]):
+    actor_of = np.empty(len(seconds), dtype=np.int64)
+    for place in np.argsort(-seconds, kind="stable").tolist():
         total, actor = heapq.heappop(actors)
-        parts[actor].append(place)
-        heapq.heappush(actors, (total + seconds[place], actor))
-    return tuple(map(tuple, parts))
+        actor_of[place] = actor
+        heapq.heappush(actors, (total + float(seconds[place]), actor))
+    return actor_of
 
 
 def equal_cuts(size: int, num_actors: Ints) -> Ints:
@@ -110,3 +161,11 @@ def cheapest_cuts(work: TimedWork, num_actors: Ints) -> tuple[Ints, Floats]:
     no_slower = unequal_s.max(axis=1) <= equal_s.max(axis=1) * slack
     better = no_slower & (unequal_s.sum(axis=1) <= equal_s.sum(axis=1) * slack)
     return np.where(better[:, None], unequal, equal), np.where(better[:, None], unequal_s, equal_s)
+
+
+def _gathered(work: Work, profile: DecodeProfile, actor_of: Ints, num_actors: int) -> Arrangement:
+    """The arrangement that gives each place to its actor."""
+    places = np.argsort(actor_of, kind="stable").astype(np.int64)
+    cuts = np.searchsorted(actor_of[places], np.arange(num_actors + 1)).astype(np.int64)
+    untimed = Arrangement(places=places, cuts=cuts, seconds=np.zeros(num_actors))
+    return replace(untimed, seconds=untimed.timed(work, profile))

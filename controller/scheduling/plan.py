@@ -3,32 +3,22 @@
 Pure: observations and a policy in, a plan out. The policies themselves are one file each beside this one.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from controller.scheduling.actor_count import (
     ActorLimits,
-    Candidate,
     best,
     candidates,
     choose_num_actors,
     fewest_with_room,
     profile_of,
 )
-from controller.scheduling.actor_time import Load, TimedWork, Work, actor_seconds, measure
-from controller.scheduling.assignment import (
-    assign_balanced,
-    assign_in_order,
-    assign_randomly,
-    cheapest_cuts,
-    equal_cuts,
-)
+from controller.scheduling.assignment import Arrangement, arrange, assign_in_order
 from controller.scheduling.decode_profile import DecodeProfile
-from controller.scheduling.locality import Place, TransferFigures, place_actors
+from controller.scheduling.locality import TransferFigures, place_actors
 from controller.scheduling.observations import (
     PlatformFigures,
     PromptGroup,
@@ -36,7 +26,11 @@ from controller.scheduling.observations import (
     SchedulePolicy,
     StepObservations,
 )
+from controller.scheduling.parts import Parts, sliced_groups, whole_groups
 from controller.scheduling.prefill_choice import PrefillFigures, PrefillPlan, choose_prefill
+from controller.scheduling.splitting import split_long_groups
+from controller.scheduling.step_plan import Expected, StepPlan
+from controller.scheduling.technique_figures import technique_figures
 from shared.contracts.rollout import WorkItem
 
 __all__ = [
@@ -53,62 +47,6 @@ __all__ = [
 
 PRIOR = DecodeProfile(base_s=0.01, per_sequence_s=2e-4, per_context_token_s=2e-7, prefill_token_s=5e-5)
 """Before anything is measured: the proportions of a small model. The first observations set the scale."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What a plan is expected to take."""
-
-    time_s: float
-    """Until the last actor is done, its start included."""
-    replica_s: float
-    """Seconds that all actors together are held, starts and drains included."""
-    unit_s: float
-    """The same in GPU-seconds; core-seconds without GPUs."""
-    actor_s: tuple[float, ...]
-    """Prefill and decoding of each actor."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepPlan:
-    """What a step is going to do."""
-
-    assigned: tuple[tuple[WorkItem, ...], ...]
-    """Work items of each actor."""
-    offered: tuple[WorkItem, ...] = ()
-    """Work items that any actor may take."""
-    rollout_threads: int
-    """Compute threads of each actor."""
-    learner_threads: int
-    expected: Expected | None = None
-    """``None`` where nothing was estimated (evaluation)."""
-    candidates: tuple[Candidate, ...] = ()
-    """Every number of actors that was compared, ascending."""
-    prefill: PrefillPlan | None = None
-    placement: tuple[Place, ...] = ()
-    """Where each actor runs."""
-    unhonoured: tuple[str, ...] = ()
-    """Constraints that cannot be met, in words."""
-    techniques: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Of each technique that is on: what it is expected to do, by name of the figure."""
-
-    @property
-    def num_actors(self) -> int:
-        """Number of rollout replicas that the plan asks for."""
-        return len(self.assigned)
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        value: dict[str, Any] = _PLAN.dump_python(self, mode="json")
-        return value
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "StepPlan":
-        """The plan of ``to_json``. Raises pydantic's ``ValidationError``."""
-        return _PLAN.validate_python(value)
-
-
-_PLAN = TypeAdapter(StepPlan)
 
 
 def plan_evenly(
@@ -128,182 +66,148 @@ def plan_evenly(
     )
 
 
+def plan_step(observations: StepObservations, policy: SchedulePolicy) -> StepPlan:
+    """The best plan for the observations by the policy. Raises ``ValueError`` without a group."""
+    if not observations.groups:
+        raise ValueError("a step has at least one prompt")
+    profile = observations.profile or replace(PRIOR, max_num_sequences=observations.max_num_sequences)
+    limits = _limits(observations, policy)
+    batches = _batches(observations, policy, profile, limits)
+    by_work = [(parts.work, numbers) for parts, numbers in batches]
+    unequal = policy.assignment == "sorted_unequal"
+    table = candidates(by_work, profile, limits, policy.lambda_, unequal=unequal)
+    chosen = best(table, limits)
+    parts = next(parts for parts, numbers in batches if chosen.num_actors in numbers)
+    speed = profile_of(profile, chosen.num_actors, limits)
+    arrangement = arrange(parts.work, speed, chosen.num_actors, policy.assignment, observations.seed)
+    if policy.assignment == "sorted_unequal":
+        parts, arrangement = split_long_groups(parts, arrangement, speed, policy.lambda_)
+    prefill = choose_prefill(_prefill_figures(observations, parts, arrangement, speed), policy.prefill, policy.lambda_)
+    if prefill.is_apart:
+        fetching = replace(speed, prefill_token_s=_fetch_token_s(observations, profile))
+        arrangement = replace(arrangement, seconds=arrangement.timed(parts.work, fetching))
+    actor_s = tuple(arrangement.seconds.tolist())
+    placements = place_actors(
+        actor_s,
+        observations.platform.ability,
+        _transfers(observations, prefill),
+        prefills_apart=prefill.is_apart,
+        is_enabled=policy.locality,
+    )
+    expected = _expected(actor_s, prefill, limits)
+    return StepPlan(
+        assigned=_items(parts, arrangement, policy),
+        rollout_threads=threads_of_actor(observations.resources, len(arrangement)),
+        learner_threads=observations.resources.num_threads,
+        expected=expected,
+        candidates=table,
+        prefill=prefill,
+        placement=placements.actors,
+        unhonoured=placements.unhonoured,
+        techniques=technique_figures(observations, policy, parts, arrangement, table, prefill, speed),
+    )
+
+
 def threads_of_actor(resources: Resources, num_actors: int) -> int:
     """Compute threads of each of so many actors."""
     return max(1, resources.num_threads // num_actors) if resources.shared_threads else resources.num_threads
 
 
-@overload
-def plan_step(row_uids: StepObservations, policy: SchedulePolicy) -> StepPlan: ...
-@overload
-def plan_step(
-    row_uids: tuple[str, ...], *, group_size: int, resources: Resources, num_actors: int | None = None
-) -> StepPlan: ...
-def plan_step(
-    row_uids: StepObservations | tuple[str, ...],
-    policy: SchedulePolicy | None = None,
-    *,
-    group_size: int = 1,
-    resources: Resources | None = None,
-    num_actors: int | None = None,
-) -> StepPlan:
-    """The best plan for the observations by the policy."""
-    if isinstance(row_uids, StepObservations):
-        return _plan(row_uids, policy or SchedulePolicy())
-    assert resources is not None
-    return plan_evenly(row_uids, group_size=group_size, resources=resources, num_actors=num_actors)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """Samples of one group that stay together."""
-
-    group: int
-    samples: tuple[int, ...]
-    load: Load
-
-
-def _plan(observations: StepObservations, policy: SchedulePolicy) -> StepPlan:
-    limits = _limits(observations, policy)
-    profile = observations.profile or replace(PRIOR, max_num_sequences=observations.max_num_sequences)
-    parts = _parts(observations, most=limits.max_actors)
-    work = measure([part.load for part in parts])
-    wanted = _num_actors(observations, policy, work, profile, limits)
-    limits = replace(limits, min_actors=wanted[0], max_actors=wanted[1])
-    table = candidates(work, profile, limits, policy.lambda_, unequal=policy.assignment == "sorted_unequal")
-    chosen = best(table, limits)
-    speed = profile_of(profile, chosen.num_actors, limits)
-    actors = _assign(observations, policy, work, parts, speed, chosen.num_actors)
-    actor_s = tuple(actor_seconds([part.load for part in actor], speed) for actor in actors)
-    prefill = choose_prefill(_prefill_figures(observations, actors, speed, actor_s), policy.prefill, policy.lambda_)
-    placements = place_actors(
-        actor_s,
-        observations.platform.ability,
-        TransferFigures(model_s=observations.platform.weight_load_s, kv_s=prefill.transfer_s),
-        prefills_apart=prefill.mode == "disaggregated",
-        is_enabled=policy.locality,
-    )
-    return StepPlan(
-        assigned=tuple(tuple(_item(observations, part) for part in actor) for actor in actors),
-        rollout_threads=threads_of_actor(observations.resources, len(actors)),
-        learner_threads=observations.resources.num_threads,
-        expected=_expected(actor_s, limits),
-        candidates=table,
-        prefill=prefill,
-        placement=placements.actors,
-        unhonoured=placements.unhonoured,
-    )
-
-
 def _limits(observations: StepObservations, policy: SchedulePolicy) -> ActorLimits:
-    """What bounds the number of actors, but for what the work needs."""
+    """What bounds the number of actors, but for the room that the work needs."""
     resources, platform = observations.resources, observations.platform
     num_samples = len(observations.groups) * observations.group_size
     most = min(resources.max_actors, num_samples, policy.max_actors or num_samples)
     if resources.shared_threads and policy.max_actors is None:
         most = min(most, resources.num_threads)
+    beside_learner = policy.locality and platform.ability.shares_learner
     start_s = platform.cold_start_s + platform.weight_load_s
     return ActorLimits(
-        min_actors=1,
+        min_actors=policy.min_actors,
         max_actors=max(1, most),
         units_per_actor=platform.units_per_actor,
         overhead_s=start_s + platform.drain_s,
         start_s=start_s,
-        num_warm=observations.num_warm,
+        # The actor in the learner's process is up, and has the weights.
+        num_warm=max(observations.num_warm, int(beside_learner)),
         shared_threads=resources.num_threads if resources.shared_threads else None,
         profile_threads=observations.profile_threads,
+        head_start_s=_transfers(observations, None).head_start_s if beside_learner else None,
     )
 
 
-def _num_actors(
-    observations: StepObservations, policy: SchedulePolicy, work: Work, profile: DecodeProfile, limits: ActorLimits
-) -> tuple[int, int]:
-    """The least and the largest number of actors that are compared."""
-    most = min(limits.max_actors, len(work.counts))
+def _batches(
+    observations: StepObservations, policy: SchedulePolicy, profile: DecodeProfile, limits: ActorLimits
+) -> list[tuple[Parts, range]]:
+    """The batch in whole groups for as many actors as there are groups, and in slices for more; each with the numbers
+    of actors to compare."""
+    groups, size = observations.groups, observations.group_size
+    whole = whole_groups(groups, size)
     if policy.num_actors is not None:
-        forced = max(1, min(policy.num_actors, observations.resources.max_actors, len(work.counts)))
-        return forced, forced
-    if not policy.scaling:
-        return most, most
-    least = policy.min_actors if policy.min_actors is not None else fewest_with_room(work, profile)
-    return min(least, most), most
-
-
-def _parts(observations: StepObservations, most: int) -> list[_Part]:
-    """Whole groups; where there are fewer than actors, each in slices of its samples."""
-    slices = min(observations.group_size, -(-most // len(observations.groups)))
-    if observations.resources.shared_threads:
-        slices = 1
-    return [
-        _Part(
-            group=number,
-            samples=samples,
-            load=Load(
-                num_prompt_tokens=group.num_prompt_tokens,
-                lengths=group.estimate.lengths[samples[0] : samples[-1] + 1],
-            ),
-        )
-        for number, group in enumerate(observations.groups)
-        for samples in assign_in_order(range(observations.group_size), slices)
-    ]
-
-
-def _assign(
-    observations: StepObservations,
-    policy: SchedulePolicy,
-    work: Work,
-    parts: Sequence[_Part],
-    profile: DecodeProfile,
-    num_actors: int,
-) -> list[list[_Part]]:
-    """The parts of each actor, by the policy's assignment; the longest first, except as the batch comes."""
-    count = np.array([num_actors])
-    match policy.assignment:
-        case "in_order":
-            return [list(actor) for actor in assign_in_order(list(parts), num_actors)]
-        case "random":
-            names = [observations.groups[part.group].row_uid for part in parts]
-            places = assign_randomly(names, num_actors, observations.seed)
-        case "balanced":
-            seconds = [actor_seconds([part.load], profile) for part in parts]
-            places = assign_balanced(seconds, num_actors)
-        case "sorted_equal" | "sorted_unequal":
-            timed = TimedWork(work, profile)
-            unequal = policy.assignment == "sorted_unequal"
-            cuts = (cheapest_cuts(timed, count)[0] if unequal else equal_cuts(timed.size, count))[0].tolist()
-            order = work.order.tolist()
-            places = tuple(tuple(order[cuts[actor] : cuts[actor + 1]]) for actor in range(num_actors))
-    return [sorted((parts[place] for place in actor), key=lambda part: -part.load.lengths[-1]) for actor in places]
+        least = most = max(1, min(policy.num_actors, observations.resources.max_actors, len(groups) * size))
+    elif not policy.scaling:
+        least = most = limits.max_actors
+    else:
+        most = limits.max_actors
+        least = min(most, limits.min_actors or fewest_with_room(whole.work, profile))
+    batches = [(whole, range(least, min(most, len(groups)) + 1))]
+    for slices in range(2, -(-most // len(groups)) + 1):
+        numbers = range(max(least, (slices - 1) * len(groups) + 1), min(most, slices * len(groups)) + 1)
+        if numbers:
+            batches.append((sliced_groups(groups, size, [slices] * len(groups)), numbers))
+    return [(parts, numbers) for parts, numbers in batches if numbers]
 
 
 def _prefill_figures(
-    observations: StepObservations, actors: Sequence[Sequence[_Part]], profile: DecodeProfile, actor_s: Sequence[float]
+    observations: StepObservations, parts: Parts, arrangement: Arrangement, profile: DecodeProfile
 ) -> PrefillFigures:
     platform = observations.platform
-    tokens = [sum(part.load.num_prompt_tokens for part in actor) for actor in actors]
+    prompts = parts.work.prompt_tokens[arrangement.places]
+    sums = [int(part.sum()) for part in np.split(prompts, arrangement.cuts[1:-1])]
     once = sum(group.num_prompt_tokens for group in observations.groups)
+    decode_s = arrangement.seconds - profile.prefill_token_s * np.array(sums)
     return PrefillFigures(
-        actor_tokens=tokens,
+        actor_tokens=sums,
         distinct_tokens=once if observations.num_tree_tokens is None else observations.num_tree_tokens,
         prefill_token_s=profile.prefill_token_s,
         apart_token_s=platform.apart_prefill_token_s or profile.prefill_token_s,
         kv_bytes_per_token=profile.kv_bytes_per_token,
         bandwidth_bytes_per_s=platform.bandwidth_bytes_per_s,
         round_trip_s=platform.round_trip_s,
-        decode_s=max(seconds - profile.prefill_token_s * of for seconds, of in zip(actor_s, tokens, strict=True)),
+        decode_s=float(decode_s.max()),
         units_per_actor=platform.units_per_actor,
         apart_units=platform.learner_units,
         is_available=platform.has_prefill,
     )
 
 
-def _expected(actor_s: tuple[float, ...], limits: ActorLimits) -> Expected:
+def _fetch_token_s(observations: StepObservations, profile: DecodeProfile) -> float:
+    """Seconds of fetching a token's keys and values; 0 where that is not measured."""
+    bandwidth = observations.platform.bandwidth_bytes_per_s
+    return profile.kv_bytes_per_token / bandwidth if bandwidth else 0.0
+
+
+def _transfers(observations: StepObservations, prefill: PrefillPlan | None) -> TransferFigures:
+    return TransferFigures(
+        prefill_s=prefill.apart_s if prefill else 0.0,
+        model_s=observations.platform.weight_load_s,
+        kv_s=prefill.transfer_s if prefill else 0.0,
+    )
+
+
+def _expected(actor_s: tuple[float, ...], prefill: PrefillPlan, limits: ActorLimits) -> Expected:
+    """Prefill apart goes on while actors start."""
     new = max(0, len(actor_s) - limits.num_warm)
-    time_s = max(actor_s) + (limits.start_s if new else 0.0)
+    time_s = max(actor_s) + max(prefill.apart_s, limits.start_s if new else 0.0)
     replica_s = sum(actor_s) + new * limits.overhead_s
     unit_s = limits.units_per_actor * replica_s if limits.shared_threads is None else limits.shared_threads * time_s
     return Expected(time_s=time_s, replica_s=replica_s, unit_s=unit_s, actor_s=actor_s)
 
 
-def _item(observations: StepObservations, part: _Part) -> WorkItem:
-    return WorkItem(row_uid=observations.groups[part.group].row_uid, samples=part.samples)
+def _items(parts: Parts, arrangement: Arrangement, policy: SchedulePolicy) -> tuple[tuple[WorkItem, ...], ...]:
+    """Each actor's, the longest first; as the batch comes where the policy knows no lengths."""
+    order = parts.work.order.tolist()
+    of_actors = ([order[place] for place in arrangement.of_actor(actor)] for actor in range(len(arrangement)))
+    if policy.assignment in ("in_order", "random"):
+        of_actors = (sorted(actor) for actor in of_actors)
+    return tuple(parts.items(actor) for actor in of_actors)

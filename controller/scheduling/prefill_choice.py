@@ -12,7 +12,7 @@ cancel, and no scale between a least and a largest is needed for two candidates.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Mode = Literal["auto", "in_actor", "disaggregated"]
@@ -57,6 +57,16 @@ class PrefillPlan:
     """Of it, what the slowest actor waits for keys and values."""
     num_tokens: int
     """Tokens that are computed, over all replicas."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether prompts are prefilled apart."""
+        return self.mode == "disaggregated"
+
+    @property
+    def apart_s(self) -> float:
+        """Seconds before actors can fetch anything."""
+        return self.prefill_s - self.transfer_s if self.is_apart else 0.0
 
 
 def choose_prefill(figures: PrefillFigures, mode: Mode, lambda_: float) -> PrefillPlan:
@@ -109,10 +119,10 @@ def _cost(figures: PrefillFigures, plan: PrefillPlan, token_s: float) -> float:
     """Unit-seconds: actors are held while they compute or fetch, and the replica apart while it computes and stores."""
     tokens, num_actors = sum(figures.actor_tokens), len(figures.actor_tokens)
     decode = figures.units_per_actor * figures.decode_s * num_actors
-    if plan.mode == "in_actor":
+    if not plan.is_apart:
         return decode + figures.units_per_actor * figures.prefill_token_s * tokens
     fetch = figures.units_per_actor * (token_s * tokens + figures.round_trip_s * num_actors)
-    return decode + fetch + figures.apart_units * (plan.prefill_s - plan.transfer_s)
+    return decode + fetch + figures.apart_units * plan.apart_s
 
 
 def _log_ratio(first: float, second: float) -> float:
@@ -121,10 +131,4 @@ def _log_ratio(first: float, second: float) -> float:
 
 
 def _because(plan: PrefillPlan, reason: str) -> PrefillPlan:
-    return PrefillPlan(
-        mode=plan.mode,
-        reason=reason,
-        prefill_s=plan.prefill_s,
-        transfer_s=plan.transfer_s,
-        num_tokens=plan.num_tokens,
-    )
+    return replace(plan, reason=reason)
