@@ -1,0 +1,124 @@
+"""Every overlay, and every component alone on the base, as kubectl builds them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.manifests.feature_flags import DEFAULT_MAX_TIMEOUT_S
+from tests.manifests.function_rules import container, stages
+from tests.manifests.pods import cpus_of, pods_of
+from tests.manifests.problems import problems
+from tests.manifests.schemas import is_function, label_of
+from tests.manifests.tree import (
+    BASE,
+    COMPONENTS,
+    DEPLOY,
+    OVERLAYS,
+    Document,
+    base_documents,
+    built,
+    cluster_patches,
+    composed,
+    needs_kubectl,
+)
+from tests.manifests.whole_rules import namespace_problems
+
+pytestmark = needs_kubectl
+
+COMPUTING = {"prefill", "rollout", "reference", "critic", "learner"}
+
+
+def functions(documents: list[Document]) -> dict[str, Document]:
+    return {document["metadata"]["name"]: document for document in documents if is_function(document)}
+
+
+def controller_variables(documents: list[Document]) -> dict[str, str]:
+    [controller] = [pod for pod in pods_of(documents) if pod.owner == "Deployment controller"]
+    return {entry["name"]: entry.get("value", "") for entry in controller.containers[0]["env"]}
+
+
+def test_the_base_is_built_as_it_lies_there() -> None:
+    found = built(BASE)
+    assert list(namespace_problems(found, "rlhfless")) == []
+    assert {label_of(document) for document in found} == {label_of(document) for document in base_documents()}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda folder: folder.name)
+def test_nothing_is_known_to_be_wrong_with_an_overlay(overlay: Path) -> None:
+    found = built(overlay)
+    assert list(problems(found, cluster_patches(overlay))) == []
+    assert list(namespace_problems(found, "rlhfless")) == []
+
+
+@pytest.mark.parametrize("component", COMPONENTS, ids=lambda folder: folder.name)
+def test_nothing_is_known_to_be_wrong_with_a_component(component: Path) -> None:
+    found = composed(component.name)
+    assert list(problems(found, cluster_patches(component))) == []
+    assert list(namespace_problems(found, "rlhfless")) == []
+
+
+def test_images_are_replaced_in_functions_too() -> None:
+    images = "images: [{name: dev.local/rlhfless/function-cpu, newName: registry.example.com/f, newTag: '7'}]"
+    found = functions(composed(extra=images)).values()
+    assert {container(service)["image"] for service in found} == {"registry.example.com/f:7"}
+
+
+def test_another_namespace_is_one_line() -> None:
+    assert list(namespace_problems(composed(namespace="team-a"), "team-a")) == []
+
+
+def test_gpu_gives_one_to_each_that_computes() -> None:
+    for name, service in functions(composed("gpu")).items():
+        limit = container(service)["resources"]["limits"].get("nvidia.com/gpu")
+        assert limit == ("1" if name in COMPUTING else None), name
+        assert ("cuda" in container(service)["image"]) == (name in COMPUTING)
+
+
+def test_gpu_nodes_are_chosen_and_their_taint_is_borne() -> None:
+    for name, service in functions(composed("gpu-nodes")).items():
+        pod = service["spec"]["template"]["spec"]
+        assert ("nodeSelector" in pod, "tolerations" in pod) == (name in COMPUTING, name in COMPUTING)
+
+
+def test_locality_serves_learner_prefill_and_rollout_in_one_process() -> None:
+    found = functions(composed("locality"))
+    assert stages(found["learner"]) == ["learner", "prefill", "rollout"]
+    assert not {"prefill", "rollout"} & found.keys()
+
+
+def test_long_steps_raise_every_timeout_and_tell_the_controller() -> None:
+    found = composed("long-steps")
+    timeouts = {
+        service["spec"]["template"]["spec"][key]
+        for service in functions(found).values()
+        for key in ("timeoutSeconds", "responseStartTimeoutSeconds")
+    }
+    assert timeouts == {3600}
+    assert controller_variables(found)["RLHFLESS_CALL_TIMEOUT_S"] == "3600"
+
+
+def test_the_controller_knows_the_functions_timeout() -> None:
+    assert controller_variables(base_documents())["RLHFLESS_CALL_TIMEOUT_S"] == str(DEFAULT_MAX_TIMEOUT_S)
+
+
+def test_a_shared_volume_holds_everybodys_blobs() -> None:
+    found = composed("shared-volume")
+    pods = [pod for pod in pods_of(found) if pod.is_function or pod.owner == "Deployment controller"]
+    assert len(pods) == len(functions(found)) + 1
+    for pod in pods:
+        [one] = pod.containers
+        assert {"name": "RLHFLESS_BLOB_URL", "value": "file:///blobs"} in one["env"], pod.owner
+        assert {"name": "blobs", "mountPath": "/blobs"} in one["volumeMounts"]
+
+
+def test_small_leaves_room_on_four_cpus() -> None:
+    """Beside the 2 CPUs that a cluster's own pods ask for, with two replicas of those that come in numbers."""
+    pods = list(pods_of(built(DEPLOY / "overlays" / "cpu-kind")))
+    again = [pod for pod in pods if pod.owner in ("Service rollout", "Service reward")]
+    assert sum(map(cpus_of, [*pods, *again])) <= 2.0
+
+
+def test_the_code_sandbox_leaves_reward_no_secret_but_the_functions_own() -> None:
+    reward = functions(composed("code-sandbox"))["reward"]["spec"]["template"]["spec"]
+    secrets = {volume["secret"]["secretName"] for volume in reward["volumes"] if "secret" in volume}
+    assert secrets == {"rlhfless"}
