@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from controller.runs.actor_hold import ActorHold
 from controller.runs.config.to_wire import multi_turn
 from controller.runs.context import RunContext
 from controller.runs.errors import StageUnavailable
+from controller.runs.migrating import Migration, WorkerCalls, watch_actors
 from controller.runs.segments import MAX_SEGMENTS
 from controller.scheduling.plan import StepPlan
 from shared.contracts.call import BatchKey, CallKey
@@ -12,6 +14,7 @@ from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.prompt import Prompt, PromptBatch
 from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling
 from shared.contracts.stage import Stage
+from shared.service.beside import beside
 from shared.service.together import together
 
 MAX_PASSES = 8
@@ -27,13 +30,24 @@ async def publish_prompts(run: RunContext, batch: BatchKey, prompts: Sequence[Pr
 
 
 async def sample_batch(
-    run: RunContext, batch: BatchKey, plan: StepPlan, prompts: BlobRef, policy: PolicyRef, sampling: Sampling
+    run: RunContext,
+    batch: BatchKey,
+    plan: StepPlan,
+    prompts: BlobRef,
+    policy: PolicyRef,
+    sampling: Sampling,
+    *,
+    migration: Migration | None = None,
+    hold: ActorHold | None = None,
 ) -> list[RolloutOutputs]:
     """Sample every completion of the batch. Raises ``StageUnavailable`` if some are missing at the end.
 
+    With ``migration``, actors whose rest others can take are cut; ``hold`` shrinks as actors run out of work, down to
+    the last one.
     Returns what each call made; what lost workers made is in none of them.
     """
-    await run.store.work.put_items(batch, fence=run.fence, assigned=plan.assigned, offered=plan.offered)
+    work = run.store.work
+    await work.put_items(batch, fence=run.fence, assigned=plan.assigned, offered=plan.offered)
     items = [item for queue in (*plan.assigned, plan.offered) for item in queue]
     inputs = RolloutInputs(
         prompts=prompts,
@@ -42,20 +56,28 @@ async def sample_batch(
         run_seed=run.config.trainer.seed,
         max_num_sequences=run.config.rollout.max_num_seqs,
         multi_turn=multi_turn(run.config),
+        prefix_kv=plan.prefill is not None and plan.prefill.mode == "disaggregated",
     )
     outputs: list[RolloutOutputs] = []
-    expected = sum(len(item.samples) for item in items)
-    segments = [0] * plan.num_actors
+    expected, found = sum(len(item.samples) for item in items), 0
+    calls, segments = WorkerCalls(num_shards=plan.num_actors), [0] * plan.num_actors
+    num_actors = plan.num_actors
     for _ in range(MAX_PASSES):
-        segments = await together(
-            _work(run, batch, shard, segment, inputs, policy, plan.rollout_threads, outputs)
-            for shard, segment in enumerate(segments)
-        )
-        found = await run.store.work.num_samples(batch)
+        async with beside(watch_actors(run, batch, calls, migration, hold)):
+            segments[:num_actors] = await together(
+                _work(run, batch, shard, segments[shard], inputs, policy, plan.rollout_threads, calls, outputs)
+                for shard in range(num_actors)
+            )
+        before, found = found, await work.num_samples(batch)
         if found == expected:
             return outputs
-        # The last worker left while a lost one's lease still kept its items from everybody.
-        await run.platform.sleep(LOST_LEASE_S)
+        # What was left to an actor that had just ended is for anybody now.
+        await work.offer_queues(batch, shards=range(plan.num_actors))
+        if found == before or await work.num_queued(batch) == 0:
+            # The last worker left while a lost one's lease still kept its items from everybody.
+            await run.platform.sleep(LOST_LEASE_S)
+        # What is missing is little, as a rule.
+        num_actors = min(num_actors, max(1, -(-(expected - found) // inputs.max_num_sequences)))
     raise StageUnavailable(f"rollout ended with {found} of {expected} completions: resume the run")
 
 
@@ -67,6 +89,7 @@ async def _work(
     inputs: RolloutInputs,
     policy: PolicyRef,
     threads: int,
+    calls: WorkerCalls,
     outputs: list[RolloutOutputs],
 ) -> int:
     """One actor's calls: as many segments as its deadline cuts the work into, each of whose outputs joins ``outputs``.
@@ -74,9 +97,12 @@ async def _work(
     Returns the segment after the last.
     """
     for segment in range(first, MAX_SEGMENTS):
+        calls.open[shard] = segment
         key = CallKey(**batch.model_dump(), stage=Stage.ROLLOUT, shard=shard, segment=segment)
         reply = await run.client.call(key, inputs, RolloutOutputs, policy=policy, threads=threads)
         outputs.append(reply.outputs)
         if reply.status == "done":
+            del calls.open[shard]
+            calls.answered.add(reply.served.instance)
             return segment + 1
     raise StageUnavailable(f"rollout asked to be continued {MAX_SEGMENTS} times")

@@ -38,7 +38,8 @@ class RolloutHandler:
         engine = await self._policy_engine.ready(call.policy, model, context, threads=call.threads)
         try:
             turn_loop = await self._turn_loop(call.inputs.multi_turn, model, context)
-            return await RolloutWorker(call, call.policy, prompts, engine, context, turn_loop).run()
+            worker = RolloutWorker(call, call.policy, prompts, engine, context, turn_loop, model=model)
+            return await worker.run()
         except StageError:
             raise
         except BaseException:

@@ -3,19 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from functions.rollout.engine import FinishedSequence
+from shared.contracts.completion import Completion
 from shared.service.ending import end_task
 
 
 class CommitQueue:
     """One writer. While it waits for the store, what finishes meanwhile gathers and goes in one piece next."""
 
-    def __init__(self, commit: Callable[[Sequence[FinishedSequence]], Awaitable[None]]) -> None:
+    def __init__(self, commit: Callable[[Sequence[Completion]], Awaitable[None]]) -> None:
         self._commit = commit
-        self._gathered: list[FinishedSequence] = []
+        self._gathered: list[Completion] = []
         self._writer: asyncio.Task[None] | None = None
 
-    def add(self, finished: Sequence[FinishedSequence]) -> None:
+    def add(self, finished: Sequence[Completion]) -> None:
         """Commit these soon. Raises what an earlier commit failed with."""
         self._gathered += finished
         if self._writer is not None and self._writer.done():

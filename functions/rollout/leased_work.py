@@ -3,17 +3,19 @@
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from functions.rollout.engine import GeneratedTokens, SequenceRequest
-from shared.codec.completions import DamagedCompletion, decode_partial
+from functions.rollout.leftovers import parts_for
+from functions.rollout.seats import Waiting
+from shared.codec.completions import DamagedCompletion, Partial, decode_partial
 from shared.contracts.call import StageCall
-from shared.contracts.completion import SampleId
+from shared.contracts.completion import SampleId, num_migrations
 from shared.contracts.errors import InvalidInput, PoisonedItem, StoreRefused, StoreUnavailable
 from shared.contracts.prompt import Prompt
 from shared.contracts.rollout import RolloutInputs, WorkItem
+from shared.contracts.rollout_mail import Taker
 from shared.modeling.randomness import address_seed
 from shared.service.handler import CallContext
 
@@ -38,15 +40,25 @@ class LeasedWork:
         self._work = context.store.work
         self._open: dict[WorkItem, set[SampleId]] = {}
         """Leased items, with their samples that are not committed yet."""
-        self._waiting: deque[SequenceRequest] = deque()
-        self.started_at: dict[SampleId, float] = {}
-        """Unix time at which each sample went to the engine."""
+        self._waiting: deque[Waiting] = deque()
+        self._num_queued = 0
         self.num_resumed = 0
+        self.num_migrated_in = 0
 
     @property
     def num_waiting(self) -> int:
         """Samples that are not in the engine yet."""
         return len(self._waiting)
+
+    @property
+    def num_queued(self) -> int:
+        """Samples that waited in the store for this worker when it last looked."""
+        return self._num_queued * self._call.inputs.num_samples
+
+    @property
+    def most_migrations(self) -> int:
+        """Of the samples that are not in the engine yet."""
+        return max((num_migrations(sample.stays) for sample in self._waiting), default=0)
 
     async def lease(self, num_sequences: int) -> bool:
         """Take items for so many sequences. False if there were none.
@@ -62,6 +74,7 @@ class LeasedWork:
             max_items=-(-num_sequences // self._call.inputs.num_samples),
             max_deliveries=MAX_DELIVERIES,
         )
+        self._num_queued = lease.num_queued
         if lease.poisoned is not None:
             raise PoisonedItem(
                 f"the worker died {MAX_DELIVERIES} times on row {lease.poisoned.row_uid}: remove the row, or give "
@@ -76,17 +89,16 @@ class LeasedWork:
         done, partials = await asyncio.gather(
             self._work.committed(self._batch, ids), self._work.partials(self._batch, ids)
         )
-        self._waiting += [self._request(id, partials.get(id)) for id in ids if id not in done]
+        self._waiting += [self._sample(id, partials.get(id)) for id in ids if id not in done]
         await self.note_committed(done)
         return True
 
-    def take(self, max_sequences: int) -> list[SequenceRequest]:
+    def take(self, max_sequences: int) -> list[Waiting]:
         """Waiting samples for the engine, in order."""
         taken = [self._waiting.popleft() for _ in range(min(max_sequences, len(self._waiting)))]
-        now = time.time()
-        for request in taken:
-            self.started_at[SampleId(request.row_uid, request.sample)] = now
-            self.num_resumed += bool(request.generated.token_ids)
+        for sample in taken:
+            self.num_resumed += bool(sample.request.generated.token_ids)
+            self.num_migrated_in += bool(sample.stays) and sample.stays[-1].instance != self._context.instance
         return taken
 
     async def note_committed(self, ids: Collection[SampleId]) -> None:
@@ -109,6 +121,15 @@ class LeasedWork:
             item, _ = self._open.popitem()
             await self._work.return_item(self._batch, owner=self._context.owner, item=item)
 
+    async def hand_on(self, takers: Sequence[Taker]) -> set[int | None]:
+        """Leave all unfinished samples to these actors. Returns who has got some (``None``: offered to all)."""
+        self._waiting.clear()
+        parts = parts_for(self._open, takers)
+        self._open.clear()
+        for item, some in parts.items():
+            await self._work.return_item(self._batch, owner=self._context.owner, item=item, parts=some)
+        return {part.shard for some in parts.values() for part in some}
+
     async def renew(self) -> None:
         """Keep the leases, for as long as this runs."""
         while True:
@@ -116,31 +137,38 @@ class LeasedWork:
             with contextlib.suppress(StoreUnavailable, StoreRefused):
                 await self._work.renew_leases(self._batch, owner=self._context.owner, ttl_s=LEASE_TTL_S)
 
-    def _request(self, id: SampleId, partial: bytes | None) -> SequenceRequest:
+    def _sample(self, id: SampleId, partial: bytes | None) -> Waiting:
         prompt = self._prompts.get(id.row_uid)
         if prompt is None:
             raise InvalidInput(f"row {id.row_uid} is queued but not among the batch's prompts", row_uid=id.row_uid)
         seed = address_seed(
             self._call.inputs.run_seed, self._batch.purpose, self._batch.step, self._batch.round, id.row_uid, id.sample
         )
-        return SequenceRequest(
+        saved = None if partial is None else _decoded(id, partial)
+        request = SequenceRequest(
             row_uid=id.row_uid,
             sample=id.sample,
             prompt_token_ids=prompt.token_ids,
             seed=seed,
-            generated=_saved_tokens(id, partial),
+            generated=GeneratedTokens() if saved is None else _tokens_of(saved),
+        )
+        return (
+            Waiting(request=request)
+            if saved is None
+            else Waiting(request=request, stays=saved.stays, has_kv=saved.has_kv)
         )
 
 
-def _saved_tokens(id: SampleId, partial: bytes | None) -> GeneratedTokens:
-    if partial is None:
-        return GeneratedTokens()
+def _decoded(id: SampleId, partial: bytes) -> Partial | None:
     try:
-        saved = decode_partial(partial)
+        return decode_partial(partial)
     except DamagedCompletion as error:
         # Sampled again from its address, the completion is the same.
         log.warning("the saved part of %s is left out: %s", id, error)
-        return GeneratedTokens()
+        return None
+
+
+def _tokens_of(saved: Partial) -> GeneratedTokens:
     return GeneratedTokens(
         token_ids=tuple(saved.token_ids.tolist()),
         logprobs=tuple(saved.rollout_logprobs.tolist()),

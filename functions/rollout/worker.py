@@ -2,40 +2,42 @@
 
     lease items ─▶ waiting samples ─▶ engine ─▶ finished ─▶ commit each ─▶ item done
          ▲                               │ deadline, cut, cancel
-         └──────── give items back ◀── save partial completions
+         └── give items back, hand on ◀── save partial completions
 
-Decoding runs on the compute thread in short bursts; leases, commits, heartbeats and mail run on the event loop
+Decoding runs on the compute thread in short bursts; leases, commits, heartbeats, mail and reports run on the event loop
 beside it.
 """
 
 import logging
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
+from functions.rollout.clock import Clock
 from functions.rollout.commits import CommitQueue
-from functions.rollout.engine import Engine, FinishedSequence, PartialSequence, SamplingParams, SequenceRequest
+from functions.rollout.completing import completion_of, partial_of
+from functions.rollout.decoding import Decoding
+from functions.rollout.engine import Engine, FinishedSequence
+from functions.rollout.kv_capacity import kv_capacity_tokens
 from functions.rollout.leased_work import LeasedWork
 from functions.rollout.mailbox import Mailbox
-from functions.rollout.turns.spans import turn_starts
+from functions.rollout.prefix_cache import PrefixCacheParams
+from functions.rollout.prefixes import Prefixes
+from functions.rollout.progress import Reporter
+from functions.rollout.sampling import sampling_params
+from functions.rollout.seats import Seats
 from functions.rollout.turns.turn_loop import TurnLoop
-from shared.codec.completions import Partial, encode_completion, encode_partial
+from shared.codec.completions import encode_completion, encode_partial
 from shared.contracts.call import StageCall
 from shared.contracts.completion import Completion, SampleId
 from shared.contracts.errors import Cancelled, StoreUnavailable
 from shared.contracts.policy import PolicyRef
 from shared.contracts.prompt import Prompt
-from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling
-from shared.contracts.rollout_mail import MailKind
-from shared.modeling.threads import use_threads
+from shared.contracts.rollout import RolloutInputs, RolloutOutputs
+from shared.contracts.rollout_mail import MailKind, RolloutMail
 from shared.service.beside import beside
 from shared.service.handler import CallContext, Outcome
 
 log = logging.getLogger(__name__)
 
-BURST_S = 0.05
-"""Longest stretch of decoding between two looks at the event loop."""
 LOOK_AGAIN_S = 1.0
 """Pause after a look for work that found none: others may give items back, or die with them."""
 SAVE_S = 1.0
@@ -53,23 +55,57 @@ class RolloutWorker:
         engine: Engine,
         context: CallContext,
         turn_loop: TurnLoop | None = None,
+        *,
+        model: str = "",
+        clock: Clock | None = None,
     ) -> None:
-        """``turn_loop`` answers the turns of a call with several."""
+        """``turn_loop`` answers the turns of a call with several; ``model`` is the policy's folder or hub id (checked).
+
+        ``clock``: the machine's own, unless given.
+        """
         self._call = call
         self._policy = policy
         self._prompts = prompts
         self._engine = engine
         self._context = context
+        self._turn_loop = turn_loop
+        self._clock = clock or Clock()
         self._work = context.store.work
         self._batch = call.key.batch
-        self._turn_loop = turn_loop
-        self._params = sampling_params(call.inputs.sampling, turn_loop.stop if turn_loop else ())
         self._worthwhile_room = worthwhile_room(call.inputs.num_samples, call.inputs.max_num_sequences)
+        self._look_again_at = 0.0
+        self._is_told_of_work = False
+        self._num_completions = self._num_tokens = self._num_turns = self._num_tool_errors = self._num_migrated_out = 0
+        self._kv_capacity_tokens = kv_capacity_tokens(engine.layout)
         self._mailbox = Mailbox(self._work, call)
         self._leased = LeasedWork(call, prompts, context)
         self._commits = CommitQueue(self._commit)
-        self._look_again_at = 0.0
-        self._num_completions = self._num_tokens = self._num_turns = self._num_tool_errors = 0
+        self._decoding = Decoding(
+            engine,
+            sampling_params(call.inputs.sampling, turn_loop.stop if turn_loop else ()),
+            prompts,
+            turn_loop.next_turn if turn_loop else None,
+            threads=call.threads,
+            clock=self._clock,
+        )
+        self._seats = Seats(call.key.shard, context.instance, lambda: self._decoding.num_steps)
+        self._reporter = Reporter(
+            call,
+            context,
+            self._leased,
+            self._seats,
+            self._decoding,
+            kv_bytes_per_token=engine.layout.bytes_per_token,
+            kv_capacity_tokens=self._kv_capacity_tokens,
+            clock=self._clock,
+        )
+        self._prefixes = Prefixes(
+            engine=engine,
+            policy=policy,
+            context=context,
+            params=PrefixCacheParams(run=call.key.run, model=model),
+            are_prefilled=call.inputs.prefix_kv,
+        )
 
     async def run(self) -> Outcome[RolloutOutputs]:
         """Work until nothing is left, or until the deadline or a message ends it.
@@ -78,15 +114,13 @@ class RolloutWorker:
         Whatever it raises, the engine runs nothing afterwards and others can take the items.
         """
         try:
-            async with (
-                beside(self._mailbox.watch()),
-                beside(self._leased.renew()),
-            ):
+            async with beside(self._mailbox.watch()), beside(self._leased.renew()), beside(self._reporter.report()):
                 finished = await self._work_off()
                 with self._context.watch.measure("store"):
                     await self._commits.settle()
                     if not finished:
-                        await self._leave_unfinished()
+                        await self._leave_unfinished(self._mailbox.ending)
+            await self._context.compute(self._engine.drop_prefixes)
         except BaseException as error:
             await self._abandon(error)
             raise
@@ -95,15 +129,7 @@ class RolloutWorker:
         if cancelled and not finished:
             raise Cancelled(f"stopped: {self._context.stop.reason or told.reason}; finished completions are kept")
         return Outcome(
-            outputs=RolloutOutputs(
-                num_completions=self._num_completions,
-                num_tokens=self._num_tokens,
-                num_turns=self._num_turns,
-                # Only what is answered has a turn after it.
-                num_tool_calls=self._num_turns - self._num_completions,
-                num_tool_errors=self._num_tool_errors,
-                num_resumed=self._leased.num_resumed,
-            ),
+            outputs=self._outputs(),
             status="done" if finished or told.is_set() else "continue",
             policy_version=self._policy.version,
             weights_digest=self._policy.digest,
@@ -116,8 +142,9 @@ class RolloutWorker:
             if self._engine.num_running == 0:
                 return True
             with self._context.watch.measure("compute"):
-                finished = await self._context.compute(self._burst, self._can_fill_room())
-            self._commits.add(finished)
+                burst = await self._context.compute(self._decoding.burst, self._burst_end(self._can_fill_room()))
+            self._seats.note_tokens(burst.first_step_at)
+            self._finish(burst.finished)
             # Looked at after decoding only, so that every call makes progress.
             if self._context.remaining_s() < SAVE_S:
                 return False
@@ -125,15 +152,26 @@ class RolloutWorker:
 
     async def _fill_engine(self) -> None:
         """Start sequences while there is room and work. Nothing runs afterwards only if there is no work."""
+        if self._mailbox.take_nudge():
+            self._look_again_at, self._is_told_of_work = 0.0, True
         while True:
             room = self._call.inputs.max_num_sequences - self._engine.num_running
-            if room < min(self._worthwhile_room, self._leased.num_waiting or self._worthwhile_room):
+            # Whoever leaves samples to this actor counts on every place.
+            worthwhile = 1 if self._is_told_of_work else self._worthwhile_room
+            if room < min(worthwhile, self._leased.num_waiting or worthwhile):
                 return
             if self._leased.num_waiting:
-                with self._context.watch.measure("compute"):
-                    await self._context.compute(self._add, self._leased.take(room))
+                await self._start_some(room)
             elif not await self._look_for_work(room):
+                self._is_told_of_work = False
                 return
+
+    async def _start_some(self, room: int) -> None:
+        sequences = self._leased.take(room)
+        await self._prefixes.fetch(sequences)
+        self._seats.enter(sequences, self._clock.unix())
+        with self._context.watch.measure("compute"):
+            await self._context.compute(self._decoding.add, [each.request for each in sequences])
 
     async def _look_for_work(self, room: int) -> bool:
         if self._engine.num_running == 0:
@@ -144,34 +182,33 @@ class RolloutWorker:
             return False
         found = await self._leased.lease(room)
         if not found:
-            self._look_again_at = time.monotonic() + LOOK_AGAIN_S
+            self._look_again_at = self._clock.elapsed() + LOOK_AGAIN_S
         return found
 
     def _can_fill_room(self) -> bool:
-        return self._leased.num_waiting > 0 or time.monotonic() >= self._look_again_at
+        return self._leased.num_waiting > 0 or self._clock.elapsed() >= self._look_again_at
+
+    def _burst_end(self, fills_room: bool) -> Callable[[int], bool]:
+        """When so many finished sequences end a burst early: if there is room that can be filled, or an interrupt."""
+        return lambda num_finished: self._is_interrupted() or (fills_room and num_finished >= self._worthwhile_room)
 
     def _is_interrupted(self) -> bool:
         return self._context.stop.is_set() or self._mailbox.interrupt.is_set()
 
-    def _add(self, requests: Sequence[SequenceRequest]) -> None:
-        use_threads(self._call.threads)
-        self._engine.add(requests, self._params, self._turn_loop.next_turn if self._turn_loop else None)
+    def _finish(self, sequences: Sequence[FinishedSequence]) -> None:
+        """Commit these beside the next burst."""
+        now = self._clock.unix()
+        completions = []
+        for sequence in sequences:
+            id, num_tokens = SampleId(sequence.row_uid, sequence.sample), len(sequence.token_ids)
+            stays = self._seats.leave(id, num_tokens=num_tokens, now=now)
+            completions.append(completion_of(sequence, self._prompts[id.row_uid], self._policy, stays))
+            if self._turn_loop:
+                self._num_tool_errors += self._turn_loop.num_errors(sequence)
+        self._reporter.note_finished(completions)
+        self._commits.add(completions)
 
-    def _burst(self, fills_room: bool) -> list[FinishedSequence]:
-        """Decode for a while, on the compute thread: less long if there is room that can be filled, or an interrupt."""
-        use_threads(self._call.threads)
-        finished: list[FinishedSequence] = []
-        until = time.monotonic() + BURST_S
-        while self._engine.num_running > 0:
-            finished += self._engine.step()
-            if time.monotonic() >= until or self._is_interrupted():
-                break
-            if fills_room and len(finished) >= self._worthwhile_room:
-                break
-        return finished
-
-    async def _commit(self, finished: Sequence[FinishedSequence]) -> None:
-        completions = [self._completion(sequence) for sequence in finished]
+    async def _commit(self, completions: Sequence[Completion]) -> None:
         await self._work.commit_samples(
             self._batch,
             fence=self._call.fence,
@@ -180,41 +217,28 @@ class RolloutWorker:
         self._num_completions += len(completions)
         self._num_tokens += sum(len(completion.token_ids) for completion in completions)
         self._num_turns += sum(len(completion.segments) for completion in completions)
-        if self._turn_loop:
-            self._num_tool_errors += sum(self._turn_loop.num_errors(sequence) for sequence in finished)
         await self._leased.note_committed({completion.id for completion in completions})
 
-    def _completion(self, sequence: FinishedSequence) -> Completion:
-        id = SampleId(sequence.row_uid, sequence.sample)
-        return Completion(
-            id=id,
-            prompt_num_tokens=len(self._prompts[sequence.row_uid].token_ids),
-            token_ids=np.asarray(sequence.token_ids, dtype=np.int32),
-            rollout_logprobs=np.asarray(sequence.logprobs, dtype=np.float32),
-            processed_logprobs=np.asarray(sequence.processed_logprobs, dtype=np.float32),
-            loss_mask=np.asarray(sequence.loss_mask, dtype=np.bool_),
-            segments=turn_starts(sequence.loss_mask),
-            finish_reason=sequence.finish_reason,
-            policy_version=self._policy.version,
-            weights_digest=self._policy.digest,
-            instance=self._context.instance,
-            started_at=self._leased.started_at[id],
-            ended_at=time.time(),
-        )
-
-    async def _leave_unfinished(self) -> None:
-        """Save the tokens of unfinished sequences, then offer their items again."""
-        partials = await self._context.compute(self._engine.abort)
-        await self._work.save_partials(
-            self._batch,
-            fence=self._call.fence,
-            partials={
-                SampleId(partial.row_uid, partial.sample): encode_partial(_saved(partial))
-                for partial in partials
-                if partial.token_ids
-            },
-        )
-        await self._leased.give_back()
+    async def _leave_unfinished(self, ending: RolloutMail | None) -> None:
+        """Save the tokens of unfinished sequences, then offer their items again, or hand them on as a cut says."""
+        is_cut = ending is not None and ending.kind is MailKind.CUT
+        has_kv = bool(is_cut and ending and ending.with_kv) and await self._prefixes.store(self._seats.ids())
+        partials = [partial for partial in await self._context.compute(self._engine.abort) if partial.token_ids]
+        now = self._clock.unix()
+        stored = {}
+        for partial in partials:
+            id = SampleId(partial.row_uid, partial.sample)
+            stays = self._seats.leave(id, num_tokens=len(partial.token_ids), now=now)
+            stored[id] = encode_partial(partial_of(partial, stays, has_kv=has_kv))
+        self._seats.clear()
+        await self._work.save_partials(self._batch, fence=self._call.fence, partials=stored)
+        if ending is None or not is_cut:
+            await self._leased.give_back()
+            return
+        self._num_migrated_out = len(stored)
+        for shard in await self._leased.hand_on(ending.takers):
+            word = RolloutMail(kind=MailKind.WORK, fence=self._call.fence)
+            await self._work.post(self._batch, shard=shard, message=word.model_dump_json())
 
     async def _abandon(self, error: BaseException) -> None:
         """After a failure: an engine without sequences, and items that others need not wait for.
@@ -224,33 +248,38 @@ class RolloutWorker:
         try:
             await self._commits.drop()
             await self._context.compute(self._engine.abort)
+            await self._context.compute(self._engine.drop_prefixes)
             # A lost store is not waited for again: the leases end by themselves.
             if not isinstance(error, StoreUnavailable):
                 await self._leased.give_back()
         except Exception:
             log.warning("a failed call of %s left something behind", self._call.key, exc_info=True)
 
-
-def _saved(partial: PartialSequence) -> Partial:
-    return Partial(
-        token_ids=np.asarray(partial.token_ids, dtype=np.int32),
-        rollout_logprobs=np.asarray(partial.logprobs, dtype=np.float32),
-        processed_logprobs=np.asarray(partial.processed_logprobs, dtype=np.float32),
-        loss_mask=np.asarray(partial.loss_mask, dtype=np.bool_),
-    )
-
-
-def sampling_params(sampling: Sampling, turn_stop: tuple[str, ...] = ()) -> SamplingParams:
-    """How the engine draws tokens; ``turn_stop`` ends turns beside what the call itself stops at."""
-    return SamplingParams(
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_tokens=sampling.min_tokens,
-        max_tokens=sampling.max_tokens,
-        eos_token_ids=() if sampling.ignore_eos else sampling.eos_token_ids,
-        stop=tuple(dict.fromkeys((*sampling.stop, *turn_stop))),
-    )
+    def _outputs(self) -> RolloutOutputs:
+        fetched = self._prefixes.fetched
+        return RolloutOutputs(
+            num_completions=self._num_completions,
+            num_tokens=self._num_tokens,
+            num_turns=self._num_turns,
+            # Only what is answered has a turn after it.
+            num_tool_calls=self._num_turns - self._num_completions,
+            num_tool_errors=self._num_tool_errors,
+            num_resumed=self._leased.num_resumed,
+            num_migrated_in=self._leased.num_migrated_in,
+            num_migrated_out=self._num_migrated_out,
+            decode=self._decoding.log.stretches(),
+            prefill_tokens=self._decoding.prefill_tokens,
+            reused_tokens=self._decoding.reused_tokens,
+            prefill_s=self._decoding.prefill_s,
+            num_prefix_hits=fetched.num_hits,
+            num_prefix_misses=fetched.num_misses,
+            num_prefix_late=fetched.num_late,
+            num_prefix_damaged=fetched.num_damaged,
+            prefix_bytes=fetched.fetched_bytes,
+            prefix_s=fetched.fetch_s,
+            kv_bytes_per_token=self._engine.layout.bytes_per_token,
+            kv_capacity_tokens=self._kv_capacity_tokens,
+        )
 
 
 def worthwhile_room(num_samples: int, max_num_sequences: int) -> int:

@@ -45,6 +45,7 @@ class _PartialFacts(Wire):
     """What is known of an unfinished completion besides its tokens."""
 
     stays: tuple[Stay, ...] = ()
+    has_kv: bool = False
 
 
 def encode_completion(completion: Completion) -> bytes:
@@ -101,13 +102,15 @@ class Partial:
     loss_mask: NDArray[np.bool_]
     stays: tuple[Stay, ...] = ()
     """Where it was sampled so far, in order."""
+    has_kv: bool = False
+    """Whether its keys and values were stored too, under the hashes of its tokens."""
 
 
 def encode_partial(partial: Partial) -> bytes:
     """An unfinished completion as bytes."""
     return save(
         {name: np.ascontiguousarray(getattr(partial, name), dtype=dtype) for name, dtype in TENSORS.items()},
-        metadata={FACTS: _PartialFacts(stays=partial.stays).model_dump_json()},
+        metadata={FACTS: _PartialFacts(stays=partial.stays, has_kv=partial.has_kv).model_dump_json()},
     )
 
 
@@ -115,7 +118,7 @@ def decode_partial(data: bytes) -> Partial:
     """Inverse of ``encode_partial``. Raises ``DamagedCompletion``."""
     with _damaged("unfinished completion"):
         facts = _PartialFacts.model_validate_json(metadata_of(data)[FACTS])
-        return Partial(**dict(zip(TENSORS, _vectors(data, **TENSORS), strict=True)), stays=facts.stays)
+        return Partial(**dict(zip(TENSORS, _vectors(data, **TENSORS), strict=True)), stays=facts.stays, has_kv=facts.has_kv)
 
 
 @contextmanager

@@ -69,6 +69,8 @@ class RolloutInputs(Wire):
     """Sequences decoded at once by this replica."""
     multi_turn: MultiTurn | None = None
     """``None``: a completion is a single turn."""
+    prefix_kv: bool = False
+    """Whether the keys and values of the prompts were stored by prefill, for the workers to fetch."""
 
 
 MAX_DECODE_STRETCHES = 64
@@ -146,9 +148,8 @@ class RolloutProgress(Wire):
     at: float
     """Unix seconds of the replica."""
     num_assigned: int = Field(ge=0)
-    """Samples that this call has taken, whatever became of them, and those that wait for it in the store."""
+    """Samples of this call: done, running and waiting ones."""
     num_done: int = Field(ge=0)
-    """Samples that it has taken and that are stored."""
     num_waiting: int = Field(ge=0)
     """Samples without a place in the engine: taken ones, and those that waited in the store at the last look."""
     running: tuple[SequenceProgress, ...] = ()

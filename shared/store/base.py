@@ -215,6 +215,10 @@ class WorkStore(Protocol):
         """What each worker last said of its work, by shard."""
         ...
 
+    async def offer_queues(self, batch: BatchKey, *, shards: Sequence[int]) -> int:
+        """Offer to all what waits for these actors, which come for nothing any more; returns how many items it was."""
+        ...
+
     async def num_queued(self, batch: BatchKey) -> int:
         """Items that wait for a worker, in whatever queue. Those in workers' hands, lost ones too, are not counted."""
         ...

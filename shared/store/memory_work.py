@@ -148,6 +148,16 @@ class MemoryWork:
         """See ``WorkStore.progress``."""
         return dict(self._state.existing(batch).progress)
 
+    async def offer_queues(self, batch: BatchKey, *, shards: Sequence[int]) -> int:
+        """See ``WorkStore.offer_queues``."""
+        stored = self._state.existing(batch)
+        waiting = [item for shard in shards for queue in stored.queues[shard : shard + 1] for item in queue]
+        for shard in shards:
+            for queue in stored.queues[shard : shard + 1]:
+                queue.clear()
+        stored.offered.extend(waiting)
+        return len(waiting)
+
     async def num_queued(self, batch: BatchKey) -> int:
         """See ``WorkStore.num_queued``."""
         stored = self._state.existing(batch)

@@ -206,6 +206,11 @@ class RedisWork:
         found: Mapping[bytes, bytes] = await self._redis.command("HGETALL", keys.progress(batch))
         return {int(shard): said for shard, said in found.items()}
 
+    async def offer_queues(self, batch: BatchKey, *, shards: Sequence[int]) -> int:
+        """See ``WorkStore.offer_queues``."""
+        queues = [keys.queue(batch, shard) for shard in shards]
+        return int(await self._redis.script("offer_queues", [keys.offered(batch), *queues], []))
+
     async def num_queued(self, batch: BatchKey) -> int:
         """See ``WorkStore.num_queued``."""
         num_queues = int(await self._redis.command("HGET", keys.plan(batch), "queues") or 0)

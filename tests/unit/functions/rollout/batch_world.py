@@ -13,7 +13,7 @@ from functions.rollout.leased_work import MAX_DELIVERIES
 from functions.rollout.worker import RolloutWorker
 from shared.codec.completions import Partial, decode_completion, encode_partial
 from shared.contracts.call import BatchKey, CallKey, StageCall
-from shared.contracts.completion import Completion, SampleId
+from shared.contracts.completion import Completion, SampleId, Stay
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.prompt import Prompt
 from shared.contracts.rollout import RolloutInputs, RolloutOutputs, Sampling, WorkItem
@@ -153,7 +153,7 @@ def expected_tokens(id: SampleId, length: int = 4) -> list[int]:
     return [token_at(seed, position, length) for position in range(length)]
 
 
-def saved_part(token_ids: Sequence[int], logprobs: Sequence[float]) -> bytes:
+def saved_part(token_ids: Sequence[int], logprobs: Sequence[float], **facts: Any) -> bytes:
     """What an earlier worker has left of a completion of one turn, drawn from the full distribution."""
     return encode_partial(
         Partial(
@@ -161,8 +161,14 @@ def saved_part(token_ids: Sequence[int], logprobs: Sequence[float]) -> bytes:
             rollout_logprobs=np.asarray(logprobs, np.float32),
             processed_logprobs=np.asarray(logprobs, np.float32),
             loss_mask=np.ones(len(token_ids), np.bool_),
+            **facts,
         )
     )
+
+
+def stay(instance: str, *, num_tokens: int = 1) -> Stay:
+    """A time at a replica."""
+    return Stay(shard=0, instance=instance, started_at=1.0, first_token_at=1.5, ended_at=2.0, num_tokens=num_tokens)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

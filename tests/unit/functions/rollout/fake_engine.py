@@ -1,10 +1,13 @@
 """An engine without a model: what it samples is a function of seed and position, and lengths are as scripted."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+import torch
+
 from functions.rollout.engine import (
+    EngineStats,
     FinishedSequence,
     GeneratedTokens,
     NextTurn,
@@ -13,8 +16,10 @@ from functions.rollout.engine import (
     SequenceRequest,
 )
 from shared.contracts.errors import InvalidInput
+from shared.inference.prefix_kv import KvLayout, PrefixKv
 
 EOS = 1
+LAYOUT = KvLayout(num_layers=1, num_kv_heads=1, head_dim=1, dtype="float32")
 
 
 def token_at(seed: int, position: int, length: int) -> int:
@@ -31,6 +36,11 @@ class Running:
     limit: int
     token_ids: list[int]
     logprobs: list[float]
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """Row and sample."""
+        return self.request.row_uid, self.request.sample
 
     def tokens(self) -> GeneratedTokens:
         """What it has; what is drawn is the full distribution."""
@@ -57,7 +67,15 @@ class FakeEngine:
     """Names of the sequences of each ``add``."""
     num_steps: int = 0
     params: SamplingParams | None = None
+    held: list[PrefixKv] = field(default_factory=list)
+    """Prefixes that it was given and has not dropped."""
     _running: list[Running] = field(default_factory=list)
+    _prefill_tokens: int = 0
+    _reused_tokens: int = 0
+
+    @property
+    def layout(self) -> KvLayout:
+        return LAYOUT
 
     @property
     def num_running(self) -> int:
@@ -81,6 +99,11 @@ class FakeEngine:
                 raise InvalidInput(f"row {request.row_uid} sample {request.sample} is complete")
             if len(request.prompt_token_ids) > 100:
                 raise InvalidInput(f"the prompt of row {request.row_uid} is too long")
+        for request in requests:
+            tokens = (request.prompt_token_ids + request.generated.token_ids)[:-1]
+            reused = max((len(prefix.token_ids) for prefix in self.held if is_beginning(prefix, tokens)), default=0)
+            self._reused_tokens += reused
+            self._prefill_tokens += len(tokens) - reused
         self.params = params
         self.added.append([f"{request.row_uid}:{request.sample}" for request in requests])
         for request in requests:
@@ -115,17 +138,43 @@ class FakeEngine:
             for running in done
         ]
 
-    def abort(self) -> list[PartialSequence]:
-        partials = [
-            PartialSequence(
-                row_uid=running.request.row_uid,
-                sample=running.request.sample,
-                **asdict(running.tokens()),
-            )
-            for running in self._running
+    def abort(self, ids: Collection[tuple[str, int]] | None = None) -> list[PartialSequence]:
+        aborted = [running for running in self._running if ids is None or running.name in ids]
+        self._running = [running for running in self._running if running not in aborted]
+        return [
+            PartialSequence(row_uid=running.request.row_uid, sample=running.request.sample, **asdict(running.tokens()))
+            for running in aborted
         ]
-        self._running = []
-        return partials
+
+    def hold_prefixes(self, prefixes: Sequence[PrefixKv]) -> None:
+        self.held += prefixes
+
+    def drop_prefixes(self) -> None:
+        self.held = []
+
+    def kv_of(self, row_uid: str, sample: int) -> PrefixKv:
+        """Keys are the token ids, values their negatives."""
+        [running] = [running for running in self._running if running.name == (row_uid, sample)]
+        tokens = (*running.request.prompt_token_ids, *running.token_ids)[:-1]
+        keys = torch.tensor(tokens, dtype=torch.float32).reshape(1, 1, -1, 1)
+        return PrefixKv(token_ids=tokens, keys=keys, values=-keys)
+
+    def stats(self) -> EngineStats:
+        stats = EngineStats(
+            num_running=len(self._running),
+            context_tokens=sum(
+                len(running.request.prompt_token_ids) + len(running.token_ids) for running in self._running
+            ),
+            prefill_tokens=self._prefill_tokens,
+            reused_tokens=self._reused_tokens,
+            prefill_s=0.0,
+        )
+        self._prefill_tokens = self._reused_tokens = 0
+        return stats
 
     def _is_done(self, running: Running) -> bool:
         return running.token_ids[-1] == EOS or len(running.token_ids) >= running.limit
+
+
+def is_beginning(prefix: PrefixKv, token_ids: Sequence[int]) -> bool:
+    return tuple(token_ids[: len(prefix.token_ids)]) == prefix.token_ids

@@ -3,15 +3,30 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import numpy as np
 import pytest
 
 from functions.rollout.commits import CommitQueue
-from functions.rollout.engine import FinishedSequence
+from shared.contracts.completion import Completion, SampleId
 
 
-def finished(*names: int) -> list[FinishedSequence]:
+def finished(*names: int) -> list[Completion]:
     return [
-        FinishedSequence(row_uid="row", sample=name, token_ids=(1,), logprobs=(0.0,), finish_reason="stop")
+        Completion(
+            id=SampleId("row", name),
+            prompt_num_tokens=1,
+            token_ids=np.ones(1, np.int32),
+            rollout_logprobs=np.zeros(1, np.float32),
+            processed_logprobs=np.zeros(1, np.float32),
+            loss_mask=np.ones(1, np.bool_),
+            segments=(0,),
+            finish_reason="stop",
+            policy_version=0,
+            weights_digest="d",
+            instance="i",
+            started_at=1.0,
+            ended_at=2.0,
+        )
         for name in names
     ]
 
@@ -24,8 +39,8 @@ class Store:
         self.go_on = asyncio.Event()
         self.error: Exception | None = None
 
-    async def commit(self, sequences: Sequence[FinishedSequence]) -> None:
-        self.pieces.append([sequence.sample for sequence in sequences])
+    async def commit(self, completions: Sequence[Completion]) -> None:
+        self.pieces.append([completion.id.sample for completion in completions])
         await self.go_on.wait()
         if self.error is not None:
             raise self.error

@@ -8,12 +8,12 @@ import pytest
 from functions.rollout.engine import GeneratedTokens
 from functions.rollout.leased_work import LeasedWork
 from shared.contracts.call import BatchKey
-from shared.contracts.completion import SampleId
 from shared.contracts.rollout import WorkItem
+from shared.contracts.rollout_mail import Taker
 from shared.modeling.randomness import address_seed
 from shared.store.base import WorkStore
 from shared.store.memory import memory_store
-from tests.unit.functions.rollout.batch_world import BATCH, RUN_SEED, BatchWorld, saved_part
+from tests.unit.functions.rollout.batch_world import BATCH, RUN_SEED, BatchWorld, saved_part, stay
 
 
 async def nothing() -> None:
@@ -38,10 +38,11 @@ async def test_samples_come_in_order_with_their_prompt_their_seed_and_their_save
     work = leased(world)
     assert await work.lease(6)
     assert work.num_waiting == 6
-    requests = [*work.take(2), *work.take(100)]
-    assert [SampleId(request.row_uid, request.sample) for request in requests] == world.ids[:6]
+    samples = [*work.take(2), *work.take(100)]
+    assert [sample.id for sample in samples] == world.ids[:6]
     assert (work.num_waiting, work.num_resumed) == (0, 1)
-    for id, request in zip(world.ids, requests, strict=False):
+    for sample in samples:
+        request, id = sample.request, sample.id
         assert request.prompt_token_ids == world.prompts()[id.row_uid].token_ids
         assert request.seed == address_seed(RUN_SEED, "train", 3, 0, id.row_uid, id.sample)
         assert request.generated == (
@@ -51,7 +52,23 @@ async def test_samples_come_in_order_with_their_prompt_their_seed_and_their_save
             if id == saved
             else GeneratedTokens()
         )
-    assert set(work.started_at) == set(world.ids[:6])
+
+
+async def test_who_comes_from_another_replica_is_told_from_who_was_here_before(world: BatchWorld) -> None:
+    await world.put()
+    here, there = ("rollout-1", "rollout-9")
+    one, two, three = world.ids[:3]
+    partials = {
+        one: saved_part((8,), (-0.5,), stays=(stay(here), stay(there))),
+        two: saved_part((8,), (-0.5,), stays=(stay(there), stay(here))),
+        three: saved_part((8,), (-0.5,), stays=(stay(there), stay(here), stay(there))),
+    }
+    await world.store.work.save_partials(BATCH, fence=0, partials=partials)
+    work = leased(world)
+    await work.lease(3)
+    assert work.most_migrations == 2
+    assert [sample.stays[-1].instance for sample in work.take(3)] == [there, here, there]
+    assert (work.num_resumed, work.num_migrated_in, work.most_migrations) == (3, 2, 0)
 
 
 @pytest.mark.parametrize(("num_sequences", "num_items"), [(1, 1), (3, 1), (4, 2), (100, 4)])
@@ -81,6 +98,35 @@ async def test_what_is_not_done_is_offered_again(world: BatchWorld) -> None:
     await work.give_back()
     assert work.num_waiting == 0
     assert await world.num_left() == 3
+
+
+async def test_what_is_not_done_is_handed_on_in_parts(world: BatchWorld) -> None:
+    await world.put([[], [], []])
+    work = leased(world)
+    await work.lease(6)
+    await work.note_committed([world.ids[0], world.ids[1], world.ids[3]])
+    takers = [Taker(shard=1, free_slots=1), Taker(shard=2, free_slots=1)]
+    assert await work.hand_on(takers) == {1, 2, None}
+    assert await world.store.work.num_queued(BATCH) == 5
+    leases = [
+        await world.store.work.lease(
+            BATCH, shard=shard, owner=f"taker-{shard}", fence=0, ttl_s=60.0, max_items=1, max_deliveries=3
+        )
+        for shard in (1, 2)
+    ]
+    # The larger rest was split over both.
+    assert [lease.items[0].item for lease in leases] == [
+        WorkItem(row_uid="row-1", samples=(1,)),
+        WorkItem(row_uid="row-1", samples=(2,)),
+    ]
+
+
+async def test_how_much_waits_in_the_store_is_known_after_a_look(world: BatchWorld) -> None:
+    await world.put()
+    work = leased(world)
+    assert work.num_queued == 0
+    await work.lease(3)
+    assert work.num_queued == 3 * world.num_samples
 
 
 async def test_two_items_that_end_at_once_end_once(world: BatchWorld) -> None:

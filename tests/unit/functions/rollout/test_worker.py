@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from functions.rollout import decoding
 from functions.rollout import worker as worker_module
-from functions.rollout.worker import sampling_params, worthwhile_room
+from functions.rollout.sampling import sampling_params
+from functions.rollout.worker import worthwhile_room
 from shared.contracts.rollout import Sampling
 from tests.unit.functions.rollout.batch_world import BATCH, POLICY, BatchWorld, expected_tokens
 from tests.unit.functions.rollout.fake_engine import FakeEngine
@@ -69,7 +71,7 @@ async def test_a_group_enters_the_engine_together_so_that_its_prompt_is_computed
     memory_world: BatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 12 samples of 4 rows, room for 6: one sample of each row ends early, and its place waits for a whole group.
-    monkeypatch.setattr(worker_module, "BURST_S", 0.0)
+    monkeypatch.setattr(decoding, "BURST_S", 0.0)
     world = memory_world
     engine = FakeEngine(lengths={(row, 0): 2 for row in world.rows}, default_length=6)
     await world.put()
@@ -176,7 +178,7 @@ async def test_work_that_others_give_back_is_taken_by_who_has_room(
             asyncio.run_coroutine_threadsafe(give_back(), loop).result(10)
 
     engine.on_step = look
-    monkeypatch.setattr(worker_module, "BURST_S", 0.0)
+    monkeypatch.setattr(decoding, "BURST_S", 0.0)
     await world.run(engine)
     assert set(await world.completions()) == set(world.ids)
 

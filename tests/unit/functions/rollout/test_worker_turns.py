@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from functions.rollout import worker as worker_module
+from functions.rollout import decoding
 from functions.rollout.engine import SamplingParams
+from functions.rollout.sampling import sampling_params
 from functions.rollout.torch_engine.engine import TorchEngine
 from functions.rollout.turns.environment import Turn
 from functions.rollout.turns.turn_loop import TurnLoop
-from functions.rollout.worker import RolloutWorker, sampling_params
+from functions.rollout.worker import RolloutWorker
 from shared.contracts.completion import Completion, SampleId
 from shared.contracts.rollout import RolloutOutputs, Sampling
 from shared.service.handler import Outcome
@@ -89,7 +90,7 @@ async def test_cut_after_every_token_it_is_the_same(world: BatchWorld, monkeypat
     assert max(len(completion.segments) for completion in expected.values()) == 3
     assert any(completion.finish_reason == "length" for completion in expected.values())
     await world.store.work.sweep(world.call().key.batch)
-    monkeypatch.setattr(worker_module, "BURST_S", 0.0)
+    monkeypatch.setattr(decoding, "BURST_S", 0.0)
     world.num_rows, world.num_samples = 3, 8
     await world.put()
     segment = 0

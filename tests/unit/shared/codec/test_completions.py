@@ -84,6 +84,7 @@ PARTIAL = Partial(
     processed_logprobs=EXAMPLE.processed_logprobs,
     loss_mask=EXAMPLE.loss_mask,
     stays=EXAMPLE.stays,
+    has_kv=True,
 )
 
 
@@ -108,9 +109,10 @@ def test_arrays_in_another_layout_or_width_are_stored_by_value() -> None:
     assert_same(stored, replace(EXAMPLE, token_ids=np.array([0, 2, 4], np.int32)))
 
 
-@given(completions())
-def test_an_unfinished_completion_comes_back_as_it_was(completion: Completion) -> None:
-    partial = Partial(**{field.name: getattr(completion, field.name) for field in fields(Partial)})
+@given(completions(), st.booleans())
+def test_an_unfinished_completion_comes_back_as_it_was(completion: Completion, has_kv: bool) -> None:
+    tensors = {name: getattr(completion, name) for name in TENSORS}
+    partial = Partial(**tensors, stays=completion.stays, has_kv=has_kv)
     assert_same(decode_partial(encode_partial(partial)), partial)
 
 

@@ -281,6 +281,16 @@ async def test_who_no_longer_holds_an_item_returns_no_part_of_it(world: World) -
     assert await world.store.work.num_queued(BATCH) == 1
 
 
+async def test_what_waits_for_actors_that_have_gone_is_offered_to_all(world: World) -> None:
+    await put(world, "ab", "", "c", "d", offered="e")
+    assert await world.store.work.offer_queues(BATCH, shards=[0, 1, 2, 7]) == 3
+    assert await names(world, "busy", shard=1, max_items=1) == "e"
+    assert await names(world, "busy", shard=1, max_items=9) == "abc"
+    assert await world.store.work.offer_queues(BATCH, shards=[0, 1, 2]) == 0
+    assert await world.store.work.offer_queues(BATCH, shards=[]) == 0
+    assert await names(world, "three", shard=3, max_items=9) == "d"
+
+
 async def test_a_worker_learns_how_much_still_waits_for_it(world: World) -> None:
     await put(world, "abc", "de", offered="f")
     assert (await lease(world, "w", shard=0)).num_queued == 3

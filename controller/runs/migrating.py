@@ -1,0 +1,223 @@
+"""Beside a batch's worker calls: look at how far the actors are, cut the ones that migration empties, move their rest.
+
+progress ─▶ decide_migrations ─▶ mail "cut" ─▶ the actor saves its sequences, hands them on, answers
+                                                      └▶ takers are told, and go on with them
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pydantic import ValidationError
+
+from controller.runs.actor_hold import ActorHold
+from controller.runs.context import RunContext
+from controller.scheduling.decode_profile import DecodeProfile
+from controller.scheduling.migration import ActorProgress, Cut, MigrationFigures, decide_migrations
+from controller.scheduling.observations import SchedulePolicy, StepObservations
+from controller.scheduling.plan import PRIOR
+from shared.contracts.call import BatchKey
+from shared.contracts.errors import StoreRefused, StoreUnavailable
+from shared.contracts.rollout import RolloutProgress
+from shared.contracts.rollout_mail import MailKind, RolloutMail, Taker
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.25
+"""Seconds of the platform's time; as often as workers report."""
+SILENT_S = 2.0
+"""Without a new report for so long, an actor is thought to be lost: it is not counted on."""
+CALM_S = 0.75
+"""After what was cut has arrived elsewhere: until the reports of the takers say so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """What the decision to cut an actor depends on, besides progress."""
+
+    profile: DecodeProfile
+    figures: MigrationFigures
+
+
+def migration_of(observations: StepObservations, policy: SchedulePolicy) -> Migration | None:
+    """What a step's schedule says of migration; ``None`` where it is off. Pure."""
+    if not policy.migration or policy.tau >= 1:
+        return None
+    return Migration(
+        profile=observations.profile or replace(PRIOR, max_num_sequences=observations.max_num_sequences),
+        figures=MigrationFigures(
+            tau=policy.tau,
+            end_game=policy.end_game,
+            with_kv=policy.with_kv,
+            lambda_=policy.lambda_,
+            bandwidth_bytes_per_s=observations.platform.bandwidth_bytes_per_s,
+            shared_threads=observations.resources.shared_threads,
+        ),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerCalls:
+    """The worker calls of a batch."""
+
+    num_shards: int
+    open: dict[int, int] = field(default_factory=dict)
+    """By shard: the segment of the call that is on its way."""
+    answered: set[str] = field(default_factory=set)
+    """Instances that have answered a last call."""
+
+
+async def watch_actors(
+    run: RunContext, batch: BatchKey, calls: WorkerCalls, migration: Migration | None, hold: ActorHold | None
+) -> None:
+    """Migrate, and give idle replicas back, until cancelled."""
+    migrator = None if migration is None else Migrator(run, batch, migration)
+    heard = Heard()
+    while True:
+        await run.platform.sleep(LOOK_EVERY_S)
+        try:
+            reports = heard.fresh(await run.store.work.progress(batch), calls.open, run.platform.now())
+            if migrator is not None:
+                await migrator.look(reports, calls)
+        except (StoreRefused, StoreUnavailable):
+            # Workers go on by themselves; there is another look soon.
+            continue
+        if hold is not None:
+            busy = {shard: reports[shard].instance if shard in reports else None for shard in calls.open}
+            await hold.give_back(busy, calls.answered)
+
+
+class Heard:
+    """The reports of actors, and when each of them was new."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[bytes, float]] = {}
+
+    def fresh(self, stored: Mapping[int, bytes], open: Mapping[int, int], now: float) -> dict[int, RolloutProgress]:
+        """By shard, the reports on the calls that are on their way, of actors that still report."""
+        reports = {}
+        for shard in stored.keys() & open.keys():
+            said = stored[shard]
+            if self._last.get(shard, (b"", now))[0] != said:
+                self._last[shard] = (said, now)
+            if now - self._last[shard][1] > SILENT_S:
+                continue
+            report = parse_report(shard, said)
+            if report is not None and report.segment == open[shard]:
+                reports[shard] = report
+        return reports
+
+
+def parse_report(shard: int, said: bytes) -> RolloutProgress | None:
+    """A report; ``None`` for one of a function of another build, whose actor is left alone."""
+    try:
+        return RolloutProgress.model_validate_json(said)
+    except ValidationError:
+        log.warning("the report of rollout actor %d is not understood", shard)
+        return None
+
+
+class Migrator:
+    """Cuts actors of one batch."""
+
+    def __init__(self, run: RunContext, batch: BatchKey, migration: Migration) -> None:
+        self._run = run
+        self._batch = batch
+        self._migration = migration
+        self._cut: dict[int, int] = {}
+        """By shard: the segment that was cut."""
+        self._calm_until = 0.0
+        self._is_settled = True
+
+    async def look(self, reports: Mapping[int, RolloutProgress], calls: WorkerCalls) -> None:
+        """Decide once, and tell the actors."""
+        if any(calls.open.get(shard) == segment for shard, segment in self._cut.items()):
+            # Before it has answered nobody knows what it left to whom.
+            self._is_settled = False
+            return
+        if self._cut:
+            await self._offer_what_nobody_comes_for(calls)
+        if not self._is_settled:
+            self._is_settled, self._calm_until = True, self._run.platform.now() + CALM_S
+        if self._run.platform.now() < self._calm_until:
+            return
+        figures = self._migration.figures
+        if reports.keys() != calls.open.keys():
+            # Who has not begun may have a lot to do: it is no tail yet.
+            figures = replace(figures, end_game=False)
+        progress = [as_progress(report) for _, report in sorted(reports.items())]
+        cuts = decide_migrations(progress, self._migration.profile, figures, already_cut=self._cut)
+        free = free_slots(reports, [cut.shard for cut in cuts])
+        for cut in cuts:
+            await self._post(cut, reports[cut.shard], free)
+
+    async def _post(self, cut: Cut, report: RolloutProgress, free: dict[int, int]) -> None:
+        num_left = len(report.running) + report.num_waiting
+        takers = spread(num_left, free)
+        self._cut[cut.shard] = report.segment
+        self._is_settled = False
+        message = RolloutMail(
+            kind=MailKind.CUT, fence=self._run.fence, segment=report.segment, takers=takers, with_kv=cut.with_kv
+        )
+        await self._run.store.work.post(self._batch, shard=cut.shard, message=message.model_dump_json())
+        await self._run.emit(
+            "migration",
+            {
+                "purpose": self._batch.purpose,
+                "step": self._batch.step,
+                "round": self._batch.round,
+                "shard": cut.shard,
+                "instance": report.instance,
+                "at": self._run.platform.now(),
+                "reason": cut.reason,
+                "with_kv": cut.with_kv,
+                "num_sequences": num_left,
+                "num_tokens": sum(sequence.num_tokens for sequence in report.running),
+                "expected_saved_s": cut.saved_s,
+                "takers": {str(taker.shard): taker.free_slots for taker in takers},
+            },
+        )
+
+    async def _offer_what_nobody_comes_for(self, calls: WorkerCalls) -> None:
+        """A taker may have ended just before something was left to it; a cut actor leaves what it had not taken."""
+        gone = [shard for shard in range(calls.num_shards) if shard not in calls.open]
+        if await self._run.store.work.offer_queues(self._batch, shards=gone):
+            message = RolloutMail(kind=MailKind.WORK, fence=self._run.fence)
+            await self._run.store.work.post(self._batch, shard=None, message=message.model_dump_json())
+
+
+def as_progress(report: RolloutProgress) -> ActorProgress:
+    """A report in the words of scheduling. Pure."""
+    return ActorProgress(
+        shard=report.shard,
+        instance=report.instance,
+        at=report.at,
+        num_assigned=report.num_assigned,
+        num_done=report.num_done,
+        num_waiting=report.num_waiting,
+        running=tuple((sequence.row_uid, sequence.sample, sequence.num_tokens) for sequence in report.running),
+        free_slots=report.free_slots,
+        tokens_per_s=report.tokens_per_s,
+        max_tokens=report.max_tokens,
+        context_tokens=report.context_tokens,
+        most_moves=report.most_migrations,
+    )
+
+
+def free_slots(reports: Mapping[int, RolloutProgress], cut: Sequence[int]) -> dict[int, int]:
+    """By shard: places of the actors that go on and have something to do. Pure."""
+    return {
+        shard: report.free_slots
+        for shard, report in reports.items()
+        if shard not in cut and report.free_slots > 0 and report.num_done < report.num_assigned
+    }
+
+
+def spread(num_sequences: int, free: dict[int, int]) -> tuple[Taker, ...]:
+    """Who takes how many: each goes where most places are free. Takes these places out of ``free``."""
+    given: dict[int, int] = {}
+    for _ in range(min(num_sequences, sum(free.values()))):
+        shard = max(free, key=lambda shard: (free[shard], -shard))
+        free[shard] -= 1
+        given[shard] = given.get(shard, 0) + 1
+    return tuple(Taker(shard=shard, free_slots=count) for shard, count in sorted(given.items()))
