@@ -1,7 +1,8 @@
 """The controller's process: settings → store, platform, supervisor, API. One process, without torch.
 
 ``serve_local`` is the stack on one machine: a Redis of our own unless ``REDIS_URL`` names one, the functions as
-processes behind a proxy, and the REST API.
+processes behind a proxy, and the REST API. ``serve_cluster`` has the functions on a cluster: Redis and they are there
+already. ``python -m controller.main`` and ``rlhfless up`` run the one that the settings ask for.
 """
 
 import asyncio
@@ -11,20 +12,30 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
 from controller.api.app import make_api
+from controller.cli.up import serve as up
 from controller.platforms.base import Platform
+from controller.platforms.knative.cluster_access import find_access
+from controller.platforms.knative.platform import KnativePlatform
+from controller.platforms.knative.settings import KnativeSettings
 from controller.platforms.local.platform import LocalPlatform
 from controller.platforms.local.redis_server import RedisServer
 from controller.platforms.local.settings import LocalSettings
 from controller.runs.service import RunService
 from controller.runs.supervisor import Supervisor
-from controller.settings import ControllerSettings, SettingsInvalid, function_environment
+from controller.settings import (
+    ClusterSettings,
+    ControllerSettings,
+    SettingsInvalid,
+    function_environment,
+    read_token_file,
+)
 from shared.service.ending import end_task
 from shared.store.opening import open_blobs, open_cache, open_prefix_kv, redis_store
 from shared.store.redis_connection import RedisConnection
@@ -43,6 +54,35 @@ class RedisAddress:
     password: str | None
 
 
+async def serve(settings: ControllerSettings, *, on_ready: Callable[[str], None]) -> None:
+    """Run the controller where the settings say, until SIGINT or SIGTERM; ``on_ready`` gets the API's URL."""
+    if settings.cluster is None:
+        await serve_local(settings, on_ready=on_ready)
+    else:
+        await serve_cluster(settings, settings.cluster, on_ready=on_ready)
+
+
+async def serve_cluster(
+    settings: ControllerSettings, cluster: ClusterSettings, *, on_ready: Callable[[str], None]
+) -> None:
+    """Drive functions of a cluster. Raises ``SettingsInvalid``, ``AccessInvalid``, ``KubeError``, ``StoreUnavailable``.
+
+    Runs are in Redis: a controller that is restarted, or started elsewhere, goes on with them.
+    """
+    if settings.redis_url is None or settings.token_file is None:
+        raise SettingsInvalid("functions of a cluster need REDIS_URL and RLHFLESS_TOKEN_FILE")
+    token = read_token_file(settings.token_file, "RLHFLESS_TOKEN_FILE")
+    with keeping_state(settings):
+        settings.dataset_root.mkdir(exist_ok=True)
+    knative = KnativeSettings(access=find_access(cluster), holder=cluster.holder, ingress_url=cluster.ingress_url)
+    listener = listen(settings.api_host, settings.api_port)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        redis_at = await stack.enter_async_context(redis_address(settings))
+        platform = await stack.enter_async_context(KnativePlatform(knative))
+        await serve_api(settings, redis_at, platform, token, listener, on_ready=on_ready)
+
+
 async def serve_local(settings: ControllerSettings, *, on_ready: Callable[[str], None]) -> None:
     """Run the stack in the foreground until SIGINT or SIGTERM; ``on_ready`` gets the API's URL.
 
@@ -50,14 +90,8 @@ async def serve_local(settings: ControllerSettings, *, on_ready: Callable[[str],
     own errors.
     """
     token_file = settings.state_dir / "token"
-    try:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
+    with keeping_state(settings):
         token = ensure_token(token_file)
-    except OSError as error:
-        raise SettingsInvalid(
-            f"cannot keep state in {settings.state_dir}: {error.strerror}. Set RLHFLESS_STATE_DIR to a folder that can "
-            "be written"
-        ) from error
     listener = listen(settings.api_host, settings.api_port)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
@@ -111,10 +145,10 @@ async def serve_api(
     blobs = open_blobs(settings.blob_url, redis, budget_bytes=settings.blob_budget_bytes)
     supervisor = Supervisor(settings, store, blobs, platform, token=token)
     service = RunService(settings, store, blobs, platform, supervisor)
-    api_token = settings.api_token_file.read_text().strip() if settings.api_token_file else None
+    tokens = api_tokens(settings)
     server = uvicorn.Server(
         uvicorn.Config(
-            make_api(service, token=api_token),
+            make_api(service, token=tokens.user, admin_token=tokens.admin),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -135,6 +169,19 @@ async def serve_api(
         await cache.close()
         if failure is not None:
             raise failure
+
+
+@contextlib.contextmanager
+def keeping_state(settings: ControllerSettings) -> Iterator[None]:
+    """The state folder, made where it is missing. Raises ``SettingsInvalid`` for what cannot be written in it."""
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise SettingsInvalid(
+            f"cannot keep state in {settings.state_dir}: {error.strerror}. Set RLHFLESS_STATE_DIR to a folder that can "
+            "be written"
+        ) from error
 
 
 def local_settings(settings: ControllerSettings, redis_at: RedisAddress, token_file: Path) -> LocalSettings:
@@ -170,6 +217,26 @@ def local_settings(settings: ControllerSettings, redis_at: RedisAddress, token_f
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiTokens:
+    """What the REST API asks of its callers. None: nothing."""
+
+    user: str | None
+    admin: str | None
+
+
+def api_tokens(settings: ControllerSettings) -> ApiTokens:
+    """The API's tokens from their files. Raises ``SettingsInvalid``."""
+    named = (
+        (settings.api_token_file, "RLHFLESS_API_TOKEN_FILE"),
+        (settings.admin_token_file, "RLHFLESS_ADMIN_TOKEN_FILE"),
+    )
+    user, admin = (None if path is None else read_token_file(path, variable) for path, variable in named)
+    if admin is not None and admin == user:
+        raise SettingsInvalid("RLHFLESS_ADMIN_TOKEN_FILE has the API's own token: make another one for admins")
+    return ApiTokens(user=user, admin=admin)
+
+
 def ensure_token(path: Path) -> str:
     """The shared token of the functions; made at the first start, readable by this user only."""
     with contextlib.suppress(FileExistsError):
@@ -196,3 +263,12 @@ def write_address(settings: ControllerSettings, url: str) -> None:
     partial = settings.address_file.with_suffix(".partial")
     partial.write_text(json.dumps({"url": url, "token_file": token_file, "pid": os.getpid()}))
     partial.rename(settings.address_file)
+
+
+def main() -> None:
+    """``python -m controller.main``: the same as ``rlhfless up``, with all of its log."""
+    sys.exit(up(verbose=True))
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,7 @@ LARGE_MEMORY_BYTES = 4 * GIB
 """Shared memory from which prefix KV may take its GiB; containers often have 64 MiB."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Addresses that only this machine reaches: there the API needs no token."""
+MIN_TOKEN_CHARS = 16
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -124,6 +125,13 @@ class ControllerSettings:
     """``RLHFLESS_API_PORT``; 8765 unless set, 0 takes any free one."""
     api_token_file: Path | None
     """``RLHFLESS_API_TOKEN_FILE``: token that the REST API asks for; none on loopback unless set."""
+    admin_token_file: Path | None
+    """``RLHFLESS_ADMIN_TOKEN_FILE``: token that may change functions, too. Without it nobody may, where there is a
+    token for the API, and everybody may where there is none."""
+    cluster: ClusterSettings | None
+    """Set where ``RLHFLESS_PLATFORM`` is ``knative``: functions run on a cluster, and not on this machine."""
+    token_file: Path | None
+    """``RLHFLESS_TOKEN_FILE``: what functions on a cluster ask of their callers. On this machine a token is made."""
     manifests: Path
     """``RLHFLESS_MANIFESTS``: folder of the functions' Knative Services."""
     max_dataset_bytes: int
@@ -153,6 +161,11 @@ class ControllerSettings:
                 f"RLHFLESS_API_HOST={api_host} opens the API to other machines: set RLHFLESS_API_TOKEN_FILE to a file "
                 "with the token that callers must present"
             )
+        admin_token_file, function_token_file = env.get("RLHFLESS_ADMIN_TOKEN_FILE"), env.get("RLHFLESS_TOKEN_FILE")
+        if admin_token_file and not token_file:
+            raise SettingsInvalid(
+                "RLHFLESS_ADMIN_TOKEN_FILE is set, but everybody may do everything: set RLHFLESS_API_TOKEN_FILE too"
+            )
         roots = env.get("RLHFLESS_ROOTS") or f"{REPOSITORY}:{state_dir}"
         return cls(
             state_dir=state_dir,
@@ -166,6 +179,9 @@ class ControllerSettings:
             api_host=api_host,
             api_port=_number(env, "RLHFLESS_API_PORT", 8765, int, least=0),
             api_token_file=Path(token_file) if token_file else None,
+            admin_token_file=Path(admin_token_file) if admin_token_file else None,
+            cluster=_cluster(env),
+            token_file=Path(function_token_file) if function_token_file else None,
             manifests=Path(env.get("RLHFLESS_MANIFESTS") or REPOSITORY / "deploy" / "base" / "functions"),
             max_dataset_bytes=_number(env, "RLHFLESS_MAX_DATASET_BYTES", GIB, int, least=1),
             call_timeout_s=_number(env, "RLHFLESS_CALL_TIMEOUT_S", 600.0, float, least=40.0),
@@ -219,6 +235,38 @@ def _number(env: Mapping[str, str], name: str, default: NumberT, kind: type[Numb
     if not least <= value < math.inf:
         raise SettingsInvalid(f"{name}={text!r} is out of range: use at least {least}")
     return value
+
+
+def _cluster(env: Mapping[str, str]) -> ClusterSettings | None:
+    """The cluster, where functions run on one. Raises ``SettingsInvalid`` where something that it needs is missing."""
+    platform = env.get("RLHFLESS_PLATFORM") or "local"
+    if platform not in ("local", "knative"):
+        raise SettingsInvalid(f"RLHFLESS_PLATFORM={platform!r}: use local (this machine) or knative (a cluster)")
+    if platform == "local":
+        return None
+    for name, what in (
+        ("REDIS_URL", "the Redis that the functions use"),
+        ("RLHFLESS_TOKEN_FILE", "the file with the token that the functions ask for"),
+        ("RLHFLESS_BLOB_URL", "where the functions keep weights, such as redis://"),
+    ):
+        if not env.get(name):
+            raise SettingsInvalid(f"{name} is not set: on a cluster it says {what}")
+    return ClusterSettings.from_environment(env)
+
+
+def read_token_file(path: Path, variable: str) -> str:
+    """The token in a file. Raises ``SettingsInvalid`` where there is none: an empty one would open every door."""
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
+        # Without the error itself: one of decoding quotes the content.
+        raise SettingsInvalid(f"{variable}: {path} cannot be read: {why}") from None
+    if len(token) < MIN_TOKEN_CHARS or not all("!" <= char <= "~" for char in token):
+        raise SettingsInvalid(
+            f"{variable}: {path} holds no token: put {MIN_TOKEN_CHARS} printable characters or more in it, no spaces"
+        )
+    return token
 
 
 def _listed(text: str) -> list[str]:

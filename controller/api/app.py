@@ -1,13 +1,12 @@
 """The API as one ASGI application over the run service."""
 
-from starlette.responses import Response
-
 from controller.api import checkpoint_routes, dataset_routes, run_routes, system_routes
-from controller.api.errors import Unauthenticated, add_error_handlers, problem_response
+from controller.api.auth import ApiAuth, Tokens
+from controller.api.errors import add_error_handlers
 from controller.api.openapi import DescribedApi
 from controller.api.request import Pace
 from controller.runs.service import RunService
-from shared.service.auth import HEALTH_PATHS, TokenAuth
+from shared.service.auth import HEALTH_PATHS
 
 OPEN_PATHS = HEALTH_PATHS | {"/docs", "/docs/oauth2-redirect", "/openapi.json"}
 
@@ -17,8 +16,11 @@ and for bad input the `problems`, each with its field, its reason and a suggesti
 """
 
 
-def make_api(service: RunService, *, token: str | None, pace: Pace | None = None) -> DescribedApi:
-    """The API over ``service``. With a ``token``, every route but health and documentation wants it as a bearer.
+def make_api(
+    service: RunService, *, token: str | None, admin_token: str | None = None, pace: Pace | None = None
+) -> DescribedApi:
+    """The API over ``service``. With a ``token``, every route but health and documentation wants it as a bearer; the
+    ``admin_token`` will do as well, and functions are changed with that one only.
 
     Streams end when the client leaves or the run has ended: the server should be given a short time for its shutdown.
     """
@@ -27,12 +29,8 @@ def make_api(service: RunService, *, token: str | None, pace: Pace | None = None
     )
     app.state.service = service
     app.state.pace = pace or Pace()
-    app.add_middleware(TokenAuth, token=token, open_paths=OPEN_PATHS, refusal=_refuse)
+    app.add_middleware(ApiAuth, tokens=Tokens(user=token, admin=admin_token), open_paths=OPEN_PATHS)
     add_error_handlers(app)
     for router in (run_routes.router, checkpoint_routes.router, dataset_routes.router, system_routes.router):
         app.include_router(router)
     return app
-
-
-def _refuse() -> Response:
-    return problem_response(Unauthenticated("send the token as 'Authorization: Bearer ...'"))

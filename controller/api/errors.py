@@ -30,6 +30,10 @@ class Unauthenticated(Exception):
     """The bearer token is missing or wrong."""
 
 
+class NotAllowed(Exception):
+    """The token is right, but not for this."""
+
+
 class UnsupportedMediaType(Exception):
     """The body is not of a type that the route reads."""
 
@@ -49,6 +53,7 @@ class NotReady(Exception):
 STATUSES: Mapping[type[Exception], tuple[int, str]] = MappingProxyType(
     {
         Unauthenticated: (401, "unauthenticated"),
+        NotAllowed: (403, "not_allowed"),
         RunUnknown: (404, "run_unknown"),
         CheckpointUnknown: (404, "checkpoint_unknown"),
         DatasetUnknown: (404, "dataset_unknown"),

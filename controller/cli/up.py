@@ -15,7 +15,8 @@ log = logging.getLogger(__name__)
 
 
 def serve(*, verbose: bool) -> ExitCode:
-    """Run Redis, the functions and the controller until Ctrl-C or SIGTERM, then end them in order."""
+    """Run the stack until Ctrl-C or SIGTERM, then end it in order: on this machine Redis, the functions and the
+    controller; with ``RLHFLESS_PLATFORM=knative`` the controller alone."""
     log_to_stderr("INFO" if verbose else "WARNING")
     try:
         asyncio.run(_serve(ControllerSettings.from_environment()))
@@ -37,7 +38,7 @@ async def _serve(settings: ControllerSettings) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, serving.cancel)
     # By name: the command is a client of the controller, and all of it but this line stays below the composition root.
-    await import_module("controller.main").serve_local(settings, on_ready=_announce)
+    await import_module("controller.main").serve(settings, on_ready=_announce)
 
 
 def _announce(url: str) -> None:

@@ -6,10 +6,12 @@ import pytest
 
 from controller.settings import (
     REPOSITORY,
+    ClusterSettings,
     ControllerSettings,
     MachineSettings,
     SettingsInvalid,
     function_environment,
+    read_token_file,
 )
 from shared.store.directory_blobs import DirectoryBlobs
 from shared.store.opening import open_blobs
@@ -52,6 +54,13 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         RLHFLESS_API_HOST="0.0.0.0",
         RLHFLESS_API_PORT="0",
         RLHFLESS_API_TOKEN_FILE="/run/token",
+        RLHFLESS_ADMIN_TOKEN_FILE="/run/admin-token",
+        RLHFLESS_TOKEN_FILE="/run/function-token",
+        RLHFLESS_PLATFORM="knative",
+        RLHFLESS_NAMESPACE="training",
+        RLHFLESS_INGRESS_URL="http://10.0.0.1:8080",
+        KUBECONFIG="/home/me/.kube/config",
+        HOSTNAME="controller-0",
         RLHFLESS_MANIFESTS="/manifests",
         RLHFLESS_MAX_DATASET_BYTES="5000",
         RLHFLESS_CALL_TIMEOUT_S="300",
@@ -80,6 +89,16 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
         api_host="0.0.0.0",
         api_port=0,
         api_token_file=Path("/run/token"),
+        admin_token_file=Path("/run/admin-token"),
+        token_file=Path("/run/function-token"),
+        cluster=ClusterSettings(
+            kubeconfig=Path("/home/me/.kube/config"),
+            namespace="training",
+            ingress_url="http://10.0.0.1:8080",
+            api_host=None,
+            api_port="443",
+            holder="controller-0",
+        ),
         manifests=Path("/manifests"),
         max_dataset_bytes=5000,
         call_timeout_s=300.0,
@@ -172,3 +191,58 @@ def test_prefix_kv_is_in_memory_that_processes_share_and_pods_do_not(tmp_path: P
     assert settings(KUBERNETES_SERVICE_HOST="10.0.0.1").prefix_kv.url == "redis://"
     with pytest.raises(SettingsInvalid, match="RLHFLESS_PREFIX_KV_BYTES"):
         settings(RLHFLESS_PREFIX_KV_BYTES="much")
+
+
+ON_CLUSTER = {
+    "RLHFLESS_PLATFORM": "knative",
+    "REDIS_URL": "redis://redis:6379/0",
+    "RLHFLESS_TOKEN_FILE": "/run/token",
+    "RLHFLESS_BLOB_URL": "redis://",
+}
+
+
+def test_functions_run_on_this_machine_unless_a_cluster_is_asked_for() -> None:
+    assert settings(KUBECONFIG="a:b").cluster is None
+    assert settings(**ON_CLUSTER).cluster is not None
+    with pytest.raises(SettingsInvalid, match="RLHFLESS_PLATFORM='nomad'"):
+        settings(RLHFLESS_PLATFORM="nomad")
+
+
+@pytest.mark.parametrize("name", ["REDIS_URL", "RLHFLESS_TOKEN_FILE", "RLHFLESS_BLOB_URL"])
+def test_a_cluster_needs_what_functions_and_controller_share(name: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"{name} is not set"):
+        settings(**{**ON_CLUSTER, name: ""})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"RLHFLESS_INGRESS_URL": "10.0.0.1"}, "RLHFLESS_INGRESS_URL"),
+        ({"KUBECONFIG": "/a:/b"}, "KUBECONFIG names several files"),
+    ],
+)
+def test_ways_to_a_cluster_that_lead_nowhere_are_refused(changes: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsInvalid, match=said):
+        settings(**{**ON_CLUSTER, **changes})
+
+
+def test_an_admin_token_without_a_token_of_the_api_is_refused() -> None:
+    with pytest.raises(SettingsInvalid, match="set RLHFLESS_API_TOKEN_FILE too"):
+        settings(RLHFLESS_ADMIN_TOKEN_FILE="/run/admin-token")
+
+
+@pytest.mark.parametrize("content", ["", "\n", "short", "with a space in the middle", "ünprintable-anywhere"])
+def test_a_token_file_without_a_token_is_refused_unseen(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(SettingsInvalid, match="RLHFLESS_API_TOKEN_FILE") as refused:
+        read_token_file(file, "RLHFLESS_API_TOKEN_FILE")
+    assert not content.strip() or content not in str(refused.value)
+
+
+def test_a_token_is_read_without_the_line_end_around_it(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("a-token-of-this-api\n")
+    assert read_token_file(file, "X") == "a-token-of-this-api"
+    with pytest.raises(SettingsInvalid, match="cannot be read: No such file"):
+        read_token_file(tmp_path / "none", "X")

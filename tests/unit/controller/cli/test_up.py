@@ -12,7 +12,7 @@ from controller.settings import SettingsInvalid
 
 async def app(scope, receive, send): ...
 
-async def serve_local(settings, *, on_ready):
+async def serve(settings, *, on_ready):
     try:
         {body}
     finally:
@@ -20,7 +20,7 @@ async def serve_local(settings, *, on_ready):
         print("cleaned", flush=True)
 
 stack = types.ModuleType("controller.main")
-stack.serve_local = serve_local
+stack.serve = serve
 sys.modules["controller.main"] = stack
 from controller.cli.main import main
 sys.argv = ["rlhfless", "up"]
