@@ -48,7 +48,8 @@ class PolicyDecoder:
             self._decoder, self._weights, self._base = None, None, None
             built = new_model(model, device=compute_device()).requires_grad_(False)
             # The decoder fuses matrices, so the weights are loaded into what it has made of the model.
-            self._model, self._decoder, self._weights = model, decoder_for(built), MergedWeights(built)
+            self._model, self._decoder = model, decoder_for(built, has_weights=False)
+            self._weights = MergedWeights(built)
         if weights is not None:
             self._base = None
             self._weights.load(weights)
