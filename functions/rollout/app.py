@@ -4,11 +4,12 @@ from functools import lru_cache
 from typing import ClassVar
 
 from functions.rollout.policy_engine import PolicyEngine
+from functions.rollout.profiling import profile
 from functions.rollout.turns.turn_loop import TurnLoop
 from functions.rollout.worker import RolloutWorker
 from shared.contracts.call import StageCall
 from shared.contracts.errors import InvalidInput, StageError
-from shared.contracts.rollout import MultiTurn, RolloutInputs, RolloutOutputs
+from shared.contracts.rollout import MultiTurn, Operation, RolloutInputs, RolloutOutputs
 from shared.contracts.stage import Stage
 from shared.modeling.tokenizer import Tokenizer
 from shared.service.handler import CallContext, Outcome
@@ -30,15 +31,21 @@ class RolloutHandler:
         self._policy_engine = policy_engine or PolicyEngine()
 
     async def handle(self, call: StageCall[RolloutInputs], context: CallContext) -> Outcome[RolloutOutputs]:
-        """Work off the batch's items. Raises ``InvalidInput``, ``MissingBlob``, ``PoisonedItem``, ``Cancelled``."""
+        """Work off the batch's items, or measure the replica's speed, by the key's operation.
+
+        Raises ``InvalidInput``, ``MissingBlob``, ``PoisonedItem``, ``Cancelled``.
+        """
         if call.policy is None:
             raise InvalidInput("policy: a rollout needs the policy version to sample from")
         model = checked_model(call.policy.model, self._settings)
-        prompts = {prompt.row_uid: prompt for prompt in await read_prompts(call.inputs.prompts, context)}
+        prompts = await read_prompts(call.inputs.prompts, context)
         engine = await self._policy_engine.ready(call.policy, model, context, threads=call.threads)
         try:
+            if call.key.operation == Operation.PROFILE:
+                return await profile(call.inputs, call.policy, prompts, engine, context, threads=call.threads)
             turn_loop = await self._turn_loop(call.inputs.multi_turn, model, context)
-            worker = RolloutWorker(call, call.policy, prompts, engine, context, turn_loop, model=model)
+            by_row = {prompt.row_uid: prompt for prompt in prompts}
+            worker = RolloutWorker(call, call.policy, by_row, engine, context, turn_loop, model=model)
             return await worker.run()
         except StageError:
             raise

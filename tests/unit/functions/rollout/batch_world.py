@@ -85,9 +85,12 @@ class BatchWorld:
             executor=self.threads,
         )
 
-    def call(self, *, shard: int = 0, segment: int = 0, fence: int = 0, **inputs: Any) -> StageCall[RolloutInputs]:
+    def call(
+        self, *, shard: int = 0, segment: int = 0, fence: int = 0, operation: str = "main", **inputs: Any
+    ) -> StageCall[RolloutInputs]:
+        place = {"shard": shard, "segment": segment, "operation": operation}
         return StageCall[RolloutInputs](
-            key=CallKey(**BATCH.model_dump(), stage=Stage.ROLLOUT, shard=shard, segment=segment),
+            key=CallKey(**BATCH.model_dump(), stage=Stage.ROLLOUT, **place),
             fence=fence,
             policy=POLICY,
             deadline_at=FAR,

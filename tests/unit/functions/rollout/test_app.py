@@ -86,6 +86,29 @@ async def test_a_call_samples_its_batch_with_the_policy_it_names(stage: Stage) -
     await stage.handler.close()
 
 
+async def test_a_profile_call_measures_and_touches_no_work(stage: Stage) -> None:
+    await stage.world.put()
+    call, context = await stage.call()
+    key = call.key.model_copy(update={"operation": "profile"})
+    outcome = await stage.handler.handle(call.model_copy(update={"key": key}), context)
+    assert (outcome.status, outcome.outputs.num_completions) == ("done", 0)
+    assert outcome.outputs.decode
+    assert outcome.weights_digest == call.policy.digest
+    assert await stage.world.num_left() == stage.world.num_rows
+    assert await stage.world.completions() == {}
+
+
+async def test_a_profile_without_prompts_is_bad_input(stage: Stage) -> None:
+    call, context = await stage.call()
+    none = await context.blobs.put("run-1", 3, "prompts", PromptBatch(prompts=()).model_dump_json().encode())
+    changes = {
+        "key": call.key.model_copy(update={"operation": "profile"}),
+        "inputs": call.inputs.model_copy(update={"prompts": none}),
+    }
+    with pytest.raises(InvalidInput, match="there are none"):
+        await stage.handler.handle(call.model_copy(update=changes), context)
+
+
 async def test_a_call_without_a_policy_is_bad_input(stage: Stage) -> None:
     call, context = await stage.call(policy=None)
     with pytest.raises(InvalidInput, match=r"^policy:"):
