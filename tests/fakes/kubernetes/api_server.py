@@ -60,6 +60,10 @@ class ApiServer:
         """Verb and plural that the account may not do."""
         self.faults: list[Fault] = []
         """Taken by the next requests that they meet, in order."""
+        self.refused = asyncio.Event()
+        """Something was forbidden."""
+        self.watching = asyncio.Event()
+        """Somebody watches."""
         self.asked: list[Asked] = []
         """Every request that was handled, refused or not."""
         self.admit: Callable[[Kind, Object, Object], None] = lambda kind, old, new: None
@@ -91,6 +95,7 @@ class ApiServer:
         if self.token is not None and headers_of(scope).get("authorization") != f"Bearer {self.token}":
             return await _refuse(send, 401, "Unauthorized")
         if (verb, kind[1]) in self.forbidden:
+            self.refused.set()
             return await _refuse(send, 403, f"{kind[1]} is forbidden: User cannot {verb} resource")
         fault = next((fault for fault in self.faults if fault.meets(verb, kind[1])), None)
         if fault is not None:
@@ -145,17 +150,19 @@ class ApiServer:
             status = {"kind": "Status", "code": 410, "message": "too old resource version"}
             await send({"type": "http.response.body", "body": _line("ERROR", status)})
             return
+        self.watching.set()
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + float(query["timeoutSeconds"])
         broken, gone = asyncio.create_task(self._broken.wait()), asyncio.create_task(_gone(receive))
         try:
             while loop.time() < ends_at and not broken.done() and not gone.done():
+                looked_at = self.store.version
                 for change in self.store.since(kind, version):
                     version = change.version
                     if _selected(change.object, selector):
                         event = _line(change.type, change.object)
                         await send({"type": "http.response.body", "body": event, "more_body": True})
-                changing = asyncio.create_task(self.store.wait())
+                changing = asyncio.create_task(self.store.wait(looked_at))
                 done, _ = await asyncio.wait(
                     {changing, broken, gone},
                     timeout=min(BOOKMARK_S, ends_at - loop.time()),

@@ -76,9 +76,10 @@ class ObjectStore:
         """Changes after a version."""
         return [change for change in self.history if change.version > version and change.kind == kind]
 
-    async def wait(self) -> None:
-        """Return at the next change."""
-        await self._changed.wait()
+    async def wait(self, version: int) -> None:
+        """Return when something has changed since a version."""
+        while self.version <= version:
+            await self._changed.wait()
 
     def _next(self) -> int:
         self.version += 1
