@@ -24,9 +24,9 @@ def fingerprint(prepared: Prepared) -> dict[str, str]:
     """
     folder = prepared.model_folder
     return {
-        "model": _architecture(folder),
+        "model": architecture(folder),
         "tokenizer": _sha256(_bytes_of(folder / "tokenizer.json") + _canonical(list(prepared.eos_token_ids))),
-        **{field: _architecture(other) for field, other in prepared.other_models.items()},
+        **{field: architecture(other) for field, other in prepared.other_models.items()},
         "data.train_files": _rows(prepared.train.prompts),
         **{f"reward.{name}": _sha256(file.read_bytes()) for name, file in _files(prepared.config.reward)},
     }
@@ -52,7 +52,8 @@ def flat(config: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _architecture(folder: Path) -> str:
+def architecture(folder: Path) -> str:
+    """SHA-256 of what a model's folder says of its shape."""
     model = json.loads((folder / "config.json").read_text())
     return _sha256(_canonical({name: value for name, value in model.items() if name not in VOLATILE}))
 

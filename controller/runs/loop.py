@@ -17,9 +17,11 @@ from controller.runs.context import RunContext
 from controller.runs.due import checkpoint_due, evaluation_due
 from controller.runs.errors import RunLost
 from controller.runs.evaluation import evaluate
+from controller.runs.holding import Holding
 from controller.runs.initial import initial_head
 from controller.runs.length_history import format_file
 from controller.runs.manifest import Manifest
+from controller.runs.profiles import measure_speed
 from controller.runs.resumption import check_fits, import_checkpoint, read_checkpoint, read_lengths, saved_run
 from controller.runs.retention import metric_at, remove, retained
 from controller.runs.rounds import max_rounds
@@ -33,6 +35,7 @@ from shared.contracts.stage import Purpose, Stage
 from shared.observability.metrics import STEP_SECONDS, STEPS
 from shared.service.ending import end_task
 from shared.service.together import together
+from shared.store.records import StepRecords
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class RunLoop:
         self._cleaned_to: int | None = None
         """The first step whose batch may still be stored; ``None`` before the head is known."""
         self._trackers = NOT_TRACKED
+        self._holding = Holding(run)
         self._saved_run: SavedRun | None = None
         """What checkpoints say of the run, once the first one is written."""
 
@@ -62,6 +66,8 @@ class RunLoop:
             head = await self._load_head() or await self._begin()
             # The owner before may have ended between a step and its cleaning.
             await self._clean_up(head)
+            if head.step < total:
+                await measure_speed(run, head)
             while True:
                 trainer, has_heldout = run.config.trainer, bool(run.prepared.heldout)
                 if evaluation_due(head, trainer, total_steps=total, has_heldout=has_heldout):
@@ -77,6 +83,7 @@ class RunLoop:
         finally:
             if self._cleaning is not None:
                 await end_task(self._cleaning)
+            await self._holding.close()
             await self._trackers.close()
 
     async def _warm_up(self) -> None:
@@ -127,8 +134,11 @@ class RunLoop:
 
     async def _step(self, head: Manifest, total: int) -> Manifest:
         run = self._run
-        outcome = await run_step(run, head)
+        is_last = head.step + 1 >= total and not run.prepared.heldout
+        self._holding.begin_step(is_last=is_last)
+        outcome = await run_step(run, head, self._holding)
         metrics = outcome.metrics | step_timings(run.client.records, outcome.metrics["timing_s/step"])
+        metrics |= self._holding.note(run.client.records)
         num_rows = run.prepared.sampler.num_rows
         metrics |= {
             "training/global_step": float(outcome.manifest.step),
@@ -136,7 +146,7 @@ class RunLoop:
         }
         ledger = await self._ledger(Purpose.TRAIN)
         line = {"kind": "step", "step": head.step, "metrics": metrics, "ledger": ledger}
-        await self._advance(head, outcome.manifest, line)
+        await self._advance(head, outcome.manifest, line, outcome.records)
         await self._clean_up(outcome.manifest)
         await run.emit("step", line | {"total_steps": total, "replicas": await self._num_replicas()})
         STEPS.inc()
@@ -147,6 +157,7 @@ class RunLoop:
         run = self._run
         await run.emit("progress", {"phase": "evaluating", "step": head.step})
         result = await evaluate(run, head)
+        self._holding.note(run.client.records)
         line = {"kind": "eval", "step": head.step, **asdict(result), "ledger": await self._ledger(Purpose.EVAL)}
         advanced = head.model_copy(update={"evaluated": (*head.evaluated, head.step)})
         await self._advance(head, advanced, line)
@@ -179,7 +190,9 @@ class RunLoop:
         await run.emit("checkpoint", line)
         return advanced
 
-    async def _advance(self, head: Manifest | None, new: Manifest, line: Mapping[str, Any]) -> None:
+    async def _advance(
+        self, head: Manifest | None, new: Manifest, line: Mapping[str, Any], records: StepRecords | None = None
+    ) -> None:
         run = self._run
         timed = {**line, "time": run.platform.now()}
         moved = await run.store.runs.advance(
@@ -188,6 +201,7 @@ class RunLoop:
             expected=None if head is None else head.model_dump_json().encode(),
             manifest=new.model_dump_json().encode(),
             history=timed,
+            records=records,
         )
         if not moved:
             raise RunLost(f"run {run.run} was moved on by another owner")

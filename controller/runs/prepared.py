@@ -34,6 +34,8 @@ class Prepared:
     other_models: Mapping[str, Path] = field(default_factory=dict)
     """Folders of the models that the critic and the reference start from, by the key that names one."""
     eos_token_ids: tuple[int, ...]
+    tokenizer: Tokenizer | None = None
+    """The model's; ``None`` only in tests that tokenise nothing."""
     train: Dataset
     heldout: tuple[Prompt, ...]
     sampler: Sampler
@@ -89,6 +91,7 @@ def prepare(
         model_folder=folder,
         other_models=others,
         eos_token_ids=tokenizer.eos_token_ids,
+        tokenizer=tokenizer,
         train=train,
         heldout=heldout.prompts if heldout else (),
         sampler=Sampler(

@@ -13,24 +13,47 @@ from controller.runs.config.to_wire import train_sampling
 from controller.runs.context import RunContext
 from controller.runs.data.position import DataPosition
 from controller.runs.errors import RunFailed
+from controller.runs.holding import Holding
 from controller.runs.judging import judge_batch, judge_useful
 from controller.runs.manifest import Manifest
+from controller.runs.plan_records import PlanRecords
+from controller.runs.planning import Planned, plan_round
 from controller.runs.sampling import publish_prompts, sample_batch
 from controller.scheduling.dynamic_sampling import rows_to_draw
-from controller.scheduling.plan import StepPlan, plan_evenly
 from shared.contracts.batch import BatchPart
 from shared.contracts.call import BatchKey, StageReply
 from shared.contracts.reward import RewardOutputs
 from shared.contracts.rollout import RolloutOutputs
 from shared.contracts.stage import Purpose, Stage
 
-ACTOR_HOLD_S = 30.0
-"""How long actors are held from a round's begin: about what it costs to drain a replica and to start it again. Where
-the rest of the step takes longer they are released, and come back for the next step."""
+START_HOLD_S = 60.0
+"""How long actors are asked for at least, from a round's begin: longer than they take to start. Once they have calls
+those keep them."""
 
 
 class NothingToLearn(RunFailed):
     """Dynamic sampling found no group whose rewards differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledRound:
+    """One round, sampled."""
+
+    batch: BatchKey
+    planned: Planned
+    rollouts: tuple[RolloutOutputs, ...]
+    """Of each call."""
+    began_at: float
+    """Unix seconds at which it was planned."""
+    asked_at: float
+    """Unix seconds at which actors were asked for."""
+    sampled_at: float
+    """Unix seconds at which the last completion was there."""
+
+    @property
+    def row_uids(self) -> tuple[str, ...]:
+        """Its groups, as they were drawn."""
+        return tuple(group.row_uid for group in self.planned.observations.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +64,25 @@ class Rounds:
     """The groups to train on, by round."""
     rewards: tuple[StageReply[RewardOutputs], ...]
     """Of all groups that were sampled."""
-    rollouts: tuple[RolloutOutputs, ...]
+    sampled: tuple[SampledRound, ...]
     position: DataPosition
-    plan: StepPlan
-    """Of the first round."""
-    num_rounds: int
-    num_sampled: int
-    """Groups of all rounds."""
     timings_s: Mapping[str, float]
     """Seconds of all rounds: of sampling, ``gen``, and of each stage that judged."""
+
+    @property
+    def rollouts(self) -> tuple[RolloutOutputs, ...]:
+        """What the actors' calls made."""
+        return tuple(outputs for one in self.sampled for outputs in one.rollouts)
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds that it took."""
+        return len(self.sampled)
+
+    @property
+    def num_sampled(self) -> int:
+        """Groups of all rounds."""
+        return sum(len(one.row_uids) for one in self.sampled)
 
     @property
     def num_trained(self) -> int:
@@ -63,12 +96,12 @@ def max_rounds(config: RunConfig) -> int:
     return max(1, filtering.max_num_gen_batches) if filtering.enable else 1
 
 
-async def sample_rounds(run: RunContext, head: Manifest) -> Rounds:
+async def sample_rounds(run: RunContext, head: Manifest, plans: PlanRecords, holding: Holding) -> Rounds:
     """Sample and judge the step's batch. Raises ``NothingToLearn``."""
     start = DataPosition(head.data_cursor, head.leftover_rows)
     wanted, filtering = run.config.data.train_batch_size, run.config.algorithm.filter_groups
     if not (filtering.enable and filtering.max_num_gen_batches):
-        return await _sample_round(run, head, 0, start, wanted, num_wanted=None)
+        return await _sample_round(run, head, plans, holding, 0, start, wanted, num_wanted=None)
     rounds: Rounds | None = None
     for number in range(filtering.max_num_gen_batches):
         useful, drawn = (rounds.num_trained, rounds.num_sampled) if rounds else (0, 0)
@@ -76,8 +109,9 @@ async def sample_rounds(run: RunContext, head: Manifest) -> Rounds:
         if count == 0:
             break
         position = rounds.position if rounds else start
-        one = await _sample_round(run, head, number, position, count, num_wanted=wanted - useful)
+        one = await _sample_round(run, head, plans, holding, number, position, count, num_wanted=wanted - useful)
         rounds = one if rounds is None else _joined(rounds, one)
+    await holding.after(Stage.ROLLOUT)
     if rounds is None or not rounds.parts:
         raise NothingToLearn(
             f"step {head.step}: in {filtering.max_num_gen_batches} rounds no group had rewards that differ. Make the "
@@ -90,39 +124,59 @@ async def sample_rounds(run: RunContext, head: Manifest) -> Rounds:
 
 
 async def _sample_round(
-    run: RunContext, head: Manifest, number: int, position: DataPosition, count: int, *, num_wanted: int | None
+    run: RunContext,
+    head: Manifest,
+    plans: PlanRecords,
+    holding: Holding,
+    number: int,
+    position: DataPosition,
+    count: int,
+    *,
+    num_wanted: int | None,
 ) -> Rounds:
     """One round of ``count`` groups; with ``num_wanted`` at most so many are kept, and only those that teach."""
     clock = run.platform.now
     began_at = clock()
     prompts, rest = position.draw(run.prepared.train, run.prepared.sampler, count)
-    row_uids = tuple(prompt.row_uid for prompt in prompts)
     batch = BatchKey(run=run.run, purpose=Purpose.TRAIN, step=head.step, round=number)
-    plan = plan_evenly(
-        row_uids,
-        group_size=run.config.rollout.n,
-        resources=run.resources,
-        num_actors=run.config.rollout.num_actors,
-    )
-    await run.platform.scale(Stage.ROLLOUT, plan.num_actors, hold_until=began_at + ACTOR_HOLD_S)
+    planned = await plan_round(run, prompts, seed=_seed(run, batch))
+    await plans.add(batch, planned)
+    asked_at = clock()
+    await holding.start(Stage.ROLLOUT, planned.plan.num_actors, until=asked_at + _hold_s(planned))
     prompts_ref = await publish_prompts(run, batch, prompts)
     sampling = train_sampling(run.config, run.prepared.eos_token_ids)
-    rollouts = await sample_batch(run, batch, plan, prompts_ref, head.policy, sampling)
-    sampled_at = clock()
+    rollouts = await sample_batch(run, batch, planned.plan, prompts_ref, head.policy, sampling)
+    sampled = SampledRound(
+        batch=batch,
+        planned=planned,
+        rollouts=tuple(rollouts),
+        began_at=began_at,
+        asked_at=asked_at,
+        sampled_at=clock(),
+    )
+    row_uids = sampled.row_uids
     if num_wanted is None:
+        await holding.after(Stage.ROLLOUT)
         judged = await judge_batch(run, head, batch, row_uids, prompts_ref)
     else:
         judged = await judge_useful(run, head, batch, row_uids, prompts_ref, num_wanted=num_wanted)
     return Rounds(
         parts=() if judged.part is None else (judged.part,),
         rewards=judged.rewards,
-        rollouts=tuple(rollouts),
+        sampled=(sampled,),
         position=rest.with_leftover(judged.surplus),
-        plan=plan,
-        num_rounds=1,
-        num_sampled=count,
-        timings_s={"gen": sampled_at - began_at, **judged.timings_s},
+        timings_s={"gen": sampled.sampled_at - began_at, **judged.timings_s},
     )
+
+
+def _hold_s(planned: Planned) -> float:
+    expected = planned.plan.expected
+    return START_HOLD_S if expected is None else max(START_HOLD_S, 2 * expected.time_s)
+
+
+def _seed(run: RunContext, batch: BatchKey) -> int:
+    """Of what a baseline draws: another one in every round, the same in a repeated one."""
+    return run.config.trainer.seed + batch.step * 1_000_003 + batch.round
 
 
 def _joined(first: Rounds, second: Rounds) -> Rounds:
@@ -130,10 +184,8 @@ def _joined(first: Rounds, second: Rounds) -> Rounds:
         first,
         parts=(*first.parts, *second.parts),
         rewards=(*first.rewards, *second.rewards),
-        rollouts=(*first.rollouts, *second.rollouts),
+        sampled=(*first.sampled, *second.sampled),
         position=second.position,
-        num_rounds=first.num_rounds + second.num_rounds,
-        num_sampled=first.num_sampled + second.num_sampled,
         timings_s={
             name: first.timings_s.get(name, 0.0) + second.timings_s.get(name, 0.0)
             for name in {**first.timings_s, **second.timings_s}

@@ -39,8 +39,8 @@ class TraceInvalid(ValueError):
 class TraceStay:
     """The time of one completion in one actor's engine."""
 
-    shard: int
-    """Which of the plan's actors, from 0."""
+    shard: int | None
+    """Which of the round's worker calls, numbered as the plan's actors; ``None`` where nobody said."""
     instance: str
     """Its replica."""
     started_at: float

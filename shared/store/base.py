@@ -313,8 +313,8 @@ class RunStore(Protocol):
         """
         ...
 
-    async def history(self, run: str) -> Sequence[Mapping[str, Any]]:
-        """One line per finished step, oldest first."""
+    async def history(self, run: str, *, last: int | None = None) -> Sequence[Mapping[str, Any]]:
+        """One line per finished step, oldest first; with ``last`` only so many, the newest."""
         ...
 
     async def delete(self, run: str) -> None:

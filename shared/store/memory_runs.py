@@ -146,9 +146,10 @@ class MemoryRuns:
             while sum(map(len, traces.values())) > TRACE_BUDGET_BYTES and len(traces) > 1:
                 del traces[min(traces)]
 
-    async def history(self, run: str) -> Sequence[Mapping[str, Any]]:
+    async def history(self, run: str, *, last: int | None = None) -> Sequence[Mapping[str, Any]]:
         """See ``RunStore.history``."""
-        return [json.loads(line) for line in self._runs[run].history] if run in self._runs else []
+        lines = self._runs[run].history if run in self._runs else []
+        return [json.loads(line) for line in (lines if last is None else lines[-last:])]
 
     async def delete(self, run: str) -> None:
         """See ``RunStore.delete``."""

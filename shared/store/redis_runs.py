@@ -147,9 +147,10 @@ class RedisRuns:
                 arguments += [row, lengths]
         return bool(await self._redis.script("advance", [name(run) for name in names], arguments))
 
-    async def history(self, run: str) -> Sequence[Mapping[str, Any]]:
+    async def history(self, run: str, *, last: int | None = None) -> Sequence[Mapping[str, Any]]:
         """See ``RunStore.history``."""
-        return [json.loads(line) for line in await self._redis.command("LRANGE", keys.history(run), 0, -1)]
+        first = 0 if last is None else -last
+        return [json.loads(line) for line in await self._redis.command("LRANGE", keys.history(run), first, -1)]
 
     async def delete(self, run: str) -> None:
         """See ``RunStore.delete``."""

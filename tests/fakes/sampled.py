@@ -1,6 +1,11 @@
 """One batch of four rows by two completions, sampled for a world's run."""
 
+from controller.runs.config.schedule_policy import schedule_policy
 from controller.runs.context import RunContext
+from controller.runs.holding import Holding
+from controller.runs.manifest import Manifest
+from controller.runs.plan_records import PlanRecords
+from controller.runs.rounds import Rounds, sample_rounds
 from controller.runs.sampling import publish_prompts, sample_batch
 from controller.scheduling.plan import plan_evenly
 from shared.contracts.call import BatchKey
@@ -25,3 +30,8 @@ async def sample(world: World, num_actors: int = 2) -> RunContext:
     prompts = await publish_prompts(run, BATCH, PROMPTS)
     await sample_batch(run, BATCH, plan, prompts, POLICY, SAMPLING)
     return run
+
+
+async def sampled_rounds(run: RunContext, head: Manifest) -> Rounds:
+    """The rounds of the head's step, by an owner who has just begun."""
+    return await sample_rounds(run, head, PlanRecords(run, head.step, schedule_policy(run.config)), Holding(run))

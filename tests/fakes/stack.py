@@ -123,6 +123,9 @@ class Stack:
         last = "0"
         while (record := await self.record(run)).state not in states:
             events = await self.store.events.read(run, after=last, wait_s=3600)
+            if not events and (record := await self.record(run)).state in states:
+                # Its last event was lost with the store.
+                break
             assert events, f"nothing happens any more: {run} is {record.state}"
             last = events[-1].id
         return record

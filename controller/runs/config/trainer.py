@@ -61,5 +61,8 @@ class TrainerConfig(Section):
     controller's checkpoints. Default null."""
     logger: Loggers = ("console",)
     """Where metrics go besides the run's own history and its metrics.jsonl. Default console: the controller's log."""
+    trace: bool = True
+    """Whether each step leaves a trace of its completions: lengths, actors and times, which a simulator can replay.
+    Default true: it takes some 40 bytes for a completion, and of the oldest steps it is dropped."""
     val_success_reward: float = 1.0
     """Least reward at which an evaluated completion counts as solved for pass@k. Default 1: what exact rewards pay."""

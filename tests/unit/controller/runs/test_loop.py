@@ -305,7 +305,7 @@ async def test_what_happens_is_told_as_events(tmp_path: Path) -> None:
     world = await make_world(tmp_path)
     await world.drive()
     events = await world.store.events.read(RUN)
-    assert [event.kind for event in events if event.kind != "progress"] == [
+    assert [event.kind for event in events if event.kind not in ("progress", "log")] == [
         "eval", "step", "step", "step", "eval", "checkpoint",
     ]  # fmt: skip
     phases = [(event.data["phase"], event.data.get("step")) for event in events if event.kind == "progress"]

@@ -60,9 +60,14 @@ def work(head: Manifest) -> dict[str, Any]:
 
 
 def measured(lines: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Metrics without times."""
+    """Metrics without times, and without what plans made of them."""
     return [
-        {name: value for name, value in line["metrics"].items() if not name.startswith("timing_s/")} for line in lines
+        {
+            name: value
+            for name, value in line["metrics"].items()
+            if not name.startswith(("timing_s/", "schedule/")) or name.startswith("schedule/lengths/")
+        }
+        for line in lines
     ]
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from controller.runs.config.run_config import RunConfig
 from controller.runs.manifest import Manifest
-from controller.runs.rounds import NothingToLearn, Rounds, max_rounds, sample_rounds
+from controller.runs.rounds import NothingToLearn, Rounds, max_rounds
 from controller.scheduling import sharding
 from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Stage
-from tests.fakes.sampled import POLICY
+from tests.fakes.sampled import POLICY, sampled_rounds
 from tests.fakes.virtual import in_virtual_time
 from tests.fakes.world import RUN, World, config_of, make_world
 
@@ -25,7 +25,7 @@ async def first_head(world: World, **fields: Any) -> Manifest:
 
 
 async def rounds_of(world: World, **fields: Any) -> Rounds:
-    return await sample_rounds(await world.context(), await first_head(world, **fields))
+    return await sampled_rounds(await world.context(), await first_head(world, **fields))
 
 
 def trained(rounds: Rounds) -> list[str]:
@@ -105,7 +105,7 @@ async def test_reference_and_critic_see_only_what_is_trained_on(tmp_path: Path) 
     world = await make_world(tmp_path, **DYNAMIC)
     head = await first_head(world)
     head = head.model_copy(update={"reference": head.policy, "critic": head.policy})
-    rounds = await sample_rounds(await world.context(), head)
+    rounds = await sampled_rounds(await world.context(), head)
     for stage, rows in (
         (Stage.REFERENCE, [uid for call in world.stages.seen(Stage.REFERENCE) for uid in call.inputs.row_uids]),
         (Stage.CRITIC, [uid for call in world.stages.seen(Stage.CRITIC) for uid in call.inputs.operation.row_uids]),
@@ -120,7 +120,7 @@ async def test_judges_are_asked_by_completions_and_not_by_rows(tmp_path: Path, m
     world = await make_world(tmp_path)
     head = await first_head(world)
     head = head.model_copy(update={"reference": head.policy, "critic": head.policy})
-    rounds = await sample_rounds(await world.context(), head)
+    rounds = await sampled_rounds(await world.context(), head)
     for stage in (Stage.REWARD, Stage.REFERENCE, Stage.CRITIC):
         inputs = [(call.key.shard, call.inputs) for call in world.stages.seen(stage)]
         asked = {shard: getattr(one, "operation", one).row_uids for shard, one in inputs}
@@ -145,7 +145,7 @@ async def test_judges_compute_beside_each_other_unless_they_share_their_cores(
         await run.platform.scale(stage, 1, hold_until=run.platform.now() + 600)
     await run.platform.sleep(60)
     began_at = run.platform.now()
-    rounds = await sample_rounds(run, head)
+    rounds = await sampled_rounds(run, head)
     assert run.platform.now() - began_at - rounds.timings_s["gen"] == pytest.approx(judging_s)
     own = {name: seconds for name, seconds in rounds.timings_s.items() if name != "gen"}
     assert own == pytest.approx({"reward": 0.5, "ref": 1.0, "values": 1.5}, abs=1e-5)
@@ -156,7 +156,7 @@ async def test_the_rounds_of_a_step_are_timed_together_and_absent_stages_not_at_
     world = await make_world(tmp_path, **DYNAMIC, data__train_batch_size=3)
     run, head = await world.context(), await first_head(world)
     began_at = run.platform.now()
-    rounds = await sample_rounds(run, head)
+    rounds = await sampled_rounds(run, head)
     assert rounds.num_rounds > 1
     assert rounds.timings_s.keys() == {"gen", "reward"}
     assert sum(rounds.timings_s.values()) == pytest.approx(run.platform.now() - began_at)

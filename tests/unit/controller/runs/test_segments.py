@@ -9,11 +9,12 @@ from controller.runs import segments
 from controller.runs.errors import ContractBroken
 from controller.runs.initial import initial_head
 from controller.runs.manifest import Manifest
-from controller.runs.rounds import Rounds, sample_rounds
+from controller.runs.rounds import Rounds
 from shared.contracts.critic import CriticOutputs
 from shared.contracts.reference import ReferenceOutputs
 from shared.contracts.stage import Purpose, Stage
 from shared.service.handler import Outcome
+from tests.fakes.sampled import sampled_rounds
 from tests.fakes.virtual import in_virtual_time
 from tests.fakes.world import RUN, World, make_world
 
@@ -43,7 +44,7 @@ def cut(world: World, stage: Stage, *, times: int, says_where: bool = True) -> N
 async def judged(world: World) -> tuple[Manifest, Rounds]:
     run = await world.context()
     head = await initial_head(run)
-    return head, await sample_rounds(run, head)
+    return head, await sampled_rounds(run, head)
 
 
 @in_virtual_time

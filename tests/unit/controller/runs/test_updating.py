@@ -8,7 +8,6 @@ import pytest
 
 from controller.runs.errors import ContractBroken
 from controller.runs.initial import initial_head
-from controller.runs.rounds import sample_rounds
 from controller.runs.scoring import flat_rows
 from controller.runs.updating import Updated, update_models
 from shared.contracts.call import BatchKey
@@ -16,6 +15,7 @@ from shared.contracts.critic import CriticOutputs
 from shared.contracts.learner import LearnerOutputs
 from shared.contracts.stage import Purpose, Stage
 from shared.service.handler import Outcome
+from tests.fakes.sampled import sampled_rounds
 from tests.fakes.virtual import in_virtual_time
 from tests.fakes.world import RUN, World, make_world
 
@@ -25,7 +25,7 @@ PPO = {"algorithm__adv_estimator": "gae"}
 async def updated(world: World) -> Updated:
     run = await world.context()
     head = await initial_head(run)
-    rounds = await sample_rounds(run, head)
+    rounds = await sampled_rounds(run, head)
     batch = BatchKey(run=RUN, purpose=Purpose.TRAIN, step=0)
     return await update_models(run, head, batch, rounds.parts, flat_rows=flat_rows(rounds.rewards), threads=2)
 

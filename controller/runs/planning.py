@@ -1,0 +1,146 @@
+"""Gather what is known before a step, and plan it: the edge between a run and the pure policies of scheduling."""
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller.platforms.base import FunctionState
+from controller.platforms.base import PlatformFigures as PlatformDefaults
+from controller.runs.answers import answer_tokens
+from controller.runs.config.run_config import RunConfig
+from controller.runs.config.schedule_policy import schedule_policy
+from controller.runs.config.to_wire import train_sampling
+from controller.runs.context import RunContext
+from controller.runs.length_history import History, read_history, row_and_epoch
+from controller.runs.past_steps import PastSteps, read_past
+from controller.runs.profiles import KnownSpeed, read_speed
+from controller.runs.stage_figures import StageFigures, stage_figures
+from controller.scheduling.decode_profile import DecodeProfile
+from controller.scheduling.lengths import LengthEstimate, default_length, estimate
+from controller.scheduling.locality import PlacementAbility
+from controller.scheduling.observations import PlatformFigures, PromptGroup, SchedulePolicy, StepObservations
+from controller.scheduling.plan import StepPlan, plan_step
+from shared.contracts.prompt import Prompt
+from shared.contracts.stage import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan, and what it was made of."""
+
+    plan: StepPlan
+    observations: StepObservations
+    policy: SchedulePolicy
+    history: History
+    """Length records of its rows, which the step adds to."""
+    answers: Mapping[str, int]
+    """Tokens of the rows' ground-truth answers, by uid, of those that have one."""
+
+    @property
+    def estimates(self) -> dict[str, LengthEstimate]:
+        """What was expected of each row, by uid."""
+        return {group.row_uid: group.estimate for group in self.observations.groups}
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """Rows by what their estimate is from: history, answer, default."""
+        return dict(sorted(Counter(group.estimate.source for group in self.observations.groups).items()))
+
+
+async def plan_round(run: RunContext, prompts: Sequence[Prompt], *, seed: int) -> Planned:
+    """The plan for sampling a group of each of the prompts; ``seed`` is of what a baseline draws."""
+    policy = schedule_policy(run.config)
+    past, speed = await read_past(run), await read_speed(run)
+    history = await read_history(run, [prompt.row_uid for prompt in prompts])
+    answers = await answer_tokens(run.prepared, prompts)
+    functions = await run.platform.functions()
+    rollout = stage_figures(
+        Stage.ROLLOUT,
+        await run.platform.replicas(),
+        past.loads_s.get(Stage.ROLLOUT, ()),
+        run.platform.figures(),
+    )
+    observations = StepObservations(
+        groups=prompt_groups(prompts, history, answers, past, run.config, window=policy.length_window),
+        group_size=run.config.rollout.n,
+        max_tokens=train_sampling(run.config, run.prepared.eos_token_ids).max_tokens,
+        resources=run.resources,
+        profile=profile_of_run(speed, run.config),
+        profile_threads=1 if speed is None else speed.threads,
+        max_num_sequences=run.config.rollout.max_num_seqs,
+        platform=platform_figures(run.platform.figures(), rollout, functions, speed),
+        num_warm=num_ready(functions, Stage.ROLLOUT),
+        seed=seed,
+    )
+    return Planned(
+        plan=plan_step(observations, policy), observations=observations, policy=policy, history=history, answers=answers
+    )
+
+
+def prompt_groups(
+    prompts: Sequence[Prompt],
+    history: History,
+    answers: Mapping[str, int],
+    past: PastSteps,
+    config: RunConfig,
+    *,
+    window: int,
+) -> tuple[PromptGroup, ...]:
+    """What to expect of each prompt. Pure.
+
+    An answer's length ranks rows; how many tokens the model takes for one of an answer is known after a step, and then
+    scales it. Of a row of which nothing is known as much is expected as of the others.
+    """
+    records = [history.get(row_and_epoch(prompt.row_uid)[0], ()) for prompt in prompts]
+    most, size = config.data.max_response_length, config.rollout.n
+    known = [statistics.fmean(found[-1].lengths) for found in records if found and found[-1].lengths]
+    if not known and past.mean_tokens is not None:
+        known = [past.mean_tokens]
+    default = default_length(known, most)
+    scale = past.per_answer_token or 1.0
+
+    def answer(prompt: Prompt) -> int | None:
+        tokens = answers.get(prompt.row_uid)
+        return None if tokens is None else min(most, max(1, round(scale * tokens)))
+
+    return tuple(
+        PromptGroup(
+            row_uid=prompt.row_uid,
+            num_prompt_tokens=len(prompt.token_ids),
+            estimate=estimate(found, answer_tokens=answer(prompt), group_size=size, default=default, window=window),
+        )
+        for prompt, found in zip(prompts, records, strict=True)
+    )
+
+
+def profile_of_run(speed: KnownSpeed | None, config: RunConfig) -> DecodeProfile | None:
+    """The measured profile with the places that this run gives an actor."""
+    return None if speed is None else replace(speed.profile, max_num_sequences=config.rollout.max_num_seqs)
+
+
+def platform_figures(
+    platform: PlatformDefaults, rollout: StageFigures, functions: Sequence[FunctionState], speed: KnownSpeed | None
+) -> PlatformFigures:
+    """What scheduling is told of the platform. Pure."""
+    stages = [set(state.stages) for state in functions]
+    measured = None if speed is None else speed.bandwidth_bytes_per_s
+    return PlatformFigures(
+        cold_start_s=rollout.cold_start_s,
+        drain_s=rollout.drain_s,
+        weight_load_s=rollout.load_s,
+        units_per_actor=rollout.units,
+        bandwidth_bytes_per_s=measured if measured is not None else platform.bandwidth_bytes_per_s,
+        round_trip_s=platform.round_trip_s,
+        has_prefill=any(Stage.PREFILL in served for served in stages),
+        ability=PlacementAbility(
+            shares_learner=any({Stage.LEARNER, Stage.ROLLOUT} <= served for served in stages),
+            places_near=platform.num_near > 0,
+            num_near=platform.num_near,
+        ),
+    )
+
+
+def num_ready(functions: Sequence[FunctionState], stage: Stage) -> int:
+    """Replicas of the stage that take calls now."""
+    return next((state.num_ready for state in functions if stage in state.stages), 0)
