@@ -71,10 +71,15 @@ class LlamaDecoder:
     def _embed(self, token_ids: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden states `[T, hidden]`, and cosine and signed sine of the positions, `[T, 1, D]` each."""
         hidden = F.embedding(token_ids, self._model.model.embed_tokens.weight)
-        cos, sin = self._model.model.rotary_emb(hidden, positions[:, None])
-        half = cos.shape[-1] // 2
-        # rotate_half(x) is x rolled by half with its first half negated; the sign is kept in the sine.
-        return hidden, cos, torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
+        rotary = self._model.model.rotary_emb
+        # As the model's own module computes it, with the sign of rotate_half(x), x rolled by half with its first half
+        # negated, kept in the sine.
+        angles = positions[:, None, None] * rotary.inv_freq.float()
+        cos, sin = angles.cos(), angles.sin()
+        parts = (torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
+        scaled = (part * rotary.attention_scaling for part in parts) if rotary.attention_scaling != 1.0 else parts
+        cos, signed_sin = (part.to(hidden.dtype) for part in scaled)
+        return hidden, cos, signed_sin
 
 
 class _Layer:

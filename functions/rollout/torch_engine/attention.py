@@ -71,13 +71,16 @@ class DecodeAttention:
     def _store(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Writes one slot per row and returns the slots in use of all rows, `[B * K, S, D]` each."""
         num_rows, num_heads, head_dim = keys.shape
-        if self._stored is None:
+        if self._stored is None and not self._uniform:
             slots_per_row = self._cache.keys.shape[3]
             lines = torch.arange(num_rows * num_heads, device=keys.device).view(-1, num_heads)
             self._stored = (lines * slots_per_row + self._own_slots[:, None]).flatten()
         in_use = []
         for cached, new in ((self._cache.keys[layer], keys), (self._cache.values[layer], values)):
-            cached.view(-1, head_dim).index_copy_(0, self._stored, new.reshape(-1, head_dim))
+            if self._stored is None:
+                cached[:num_rows, :, self._num_slots - 1] = new
+            else:
+                cached.view(-1, head_dim).index_copy_(0, self._stored, new.reshape(-1, head_dim))
             in_use.append(cached[:num_rows, :, : self._num_slots].flatten(0, 1))
         return in_use[0], in_use[1]
 

@@ -27,6 +27,10 @@ from functions.rollout.torch_engine.stop_strings import StopSearch
 from functions.rollout.turns.spans import last_turn
 from shared.contracts.completion import FinishReason
 from shared.inference.prefix_tree import Segment
+from shared.modeling.randomness import uniforms
+
+_DRAWS_AHEAD = 32
+"""Uniform numbers are made for so many tokens at once: for few rows, one token's cost as much."""
 
 Rows = Tensor | slice
 """An index into the rows: some of them, or all."""
@@ -112,6 +116,7 @@ class Batch:
         self._has_searches = False
         self.state, self.counts = self._build([], [], 0)
         self.max_slots = 0
+        self._draws: list[Tensor] = []
 
     def add(
         self,
@@ -140,6 +145,14 @@ class Batch:
                 search.follow(last_turn(request.generated))
             self._rows.append(_Row(request=request, params=params, next_turn=next_turn, shared=segment, search=search))
         self._regroup()
+
+    def next_draws(self) -> Tensor:
+        """The uniform numbers of the tokens that are sampled next, `[B]` float64. To be called once for each."""
+        if not self._draws:
+            ahead = torch.arange(_DRAWS_AHEAD, device=self._device)[:, None]
+            # Taken from the end, which is the next token's.
+            self._draws = list(uniforms(self.state.seeds, self.state.num_generated + ahead))[::-1]
+        return self._draws.pop()
 
     def record(self, token_ids: Tensor, logprobs: Tensor, processed_logprobs: Tensor) -> None:
         """Appends one sampled token to every row, all `[B]`."""
@@ -177,6 +190,7 @@ class Batch:
     def insert(self, insertions: Mapping[int, tuple[int, ...]]) -> list[Extension]:
         """Appends tokens that nobody sampled, at least one per row. Returns what the cache then lacks."""
         state, counts, extensions = self.state, self.counts, []
+        self._draws = []
         for row, token_ids in insertions.items():
             generated = int(counts.num_generated[row])
             new = slice(generated, generated + len(token_ids))
@@ -263,6 +277,7 @@ class Batch:
         }
 
     def _regroup(self) -> None:
+        self._draws = []
         self.max_slots = max((_most_slots(row) for row in self._rows), default=0)
         self._has_searches = any(row.search for row in self._rows)
         rows: dict[SamplingParams, list[int]] = {}

@@ -32,7 +32,6 @@ from shared.inference.prefix_kv import KvLayout, PrefixKv
 from shared.inference.prefix_tree import Segment, Sharing
 from shared.modeling.loading import context_length, new_model
 from shared.modeling.merged_weights import MergedWeights
-from shared.modeling.randomness import uniforms
 from shared.modeling.tokenizer import Tokenizer
 
 
@@ -174,18 +173,18 @@ class TorchEngine:
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Token ids, logprobs, processed logprobs and whether each token is an EOS of its row, all `[B]`."""
-        state = self._batch.state
-        draws = uniforms(state.seeds, state.num_generated)
-        token_ids = torch.empty_like(state.pending)
-        logprobs, processed_logprobs = torch.empty_like(state.logprobs[:, 0]), torch.empty_like(state.logprobs[:, 0])
-        is_eos = torch.zeros_like(token_ids, dtype=torch.bool)
-        for params, rows in self._batch.groups():
-            ids, logprobs[rows], processed_logprobs[rows] = sample(
-                logits[rows], draws[rows], state.num_generated[rows], params
-            )
-            token_ids[rows] = ids
-            is_eos[rows] = torch.isin(ids, ids.new_tensor(params.eos_token_ids))
-        return token_ids, logprobs, processed_logprobs, is_eos
+        batch = self._batch
+        draws, num_generated = batch.next_draws(), batch.state.num_generated
+        shortest = int(batch.counts.num_generated.min())
+        sampled: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        for params, rows in batch.groups():
+            token_ids, logprobs, processed = sample(logits[rows], draws[rows], num_generated[rows], params, shortest)
+            sampled.append((token_ids, logprobs, processed, _is_any(token_ids, params.eos_token_ids)))
+        if len(sampled) == 1:
+            return sampled[0]
+        order = torch.cat([rows for _, rows in batch.groups() if isinstance(rows, Tensor)]).argsort()
+        token_ids, logprobs, processed, is_eos = (torch.cat(parts)[order] for parts in zip(*sampled, strict=True))
+        return token_ids, logprobs, processed, is_eos
 
     def _end_turns(self, is_eos: Tensor) -> list[FinishedSequence]:
         """Begins the next turn of the rows that have one, and takes the completed rows out of the batch."""
@@ -250,6 +249,14 @@ class TorchEngine:
         has_eos = length > 0 and generated.loss_mask[-1] and generated.token_ids[-1] in params.eos_token_ids
         if length >= params.max_tokens or has_eos:
             raise InvalidInput(f"{name} is already complete with its {length} tokens.")
+
+
+def _is_any(token_ids: Tensor, wanted: tuple[int, ...]) -> Tensor:
+    """Whether each of `token_ids` is one of a few, without sending these to the device."""
+    found = torch.zeros_like(token_ids, dtype=torch.bool)
+    for token_id in wanted:
+        found |= token_ids == token_id
+    return found
 
 
 def _end(segment: Segment | None) -> int:

@@ -10,31 +10,43 @@ from functions.rollout.engine import SamplingParams
 
 
 def sample(
-    logits: Tensor, draws: Tensor, num_generated: Tensor, params: SamplingParams
+    logits: Tensor, draws: Tensor, num_generated: Tensor, params: SamplingParams, shortest: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One token per row by inverting the cumulative distribution at `draws` `[B]`, uniform in [0, 1).
 
-    `num_generated` `[B]` counts the tokens before this one, for `min_tokens`. Returns token ids `[B]` int64, their
-    logprobs `[B]` float32 under the full softmax at the temperature (at 1 when it is 0), and their processed logprobs
-    `[B]` float32 under the distribution that they were drawn from.
+    `num_generated` `[B]` counts the tokens before this one, for `min_tokens`; `shortest` is the least of them. Returns
+    token ids `[B]` int64, their logprobs `[B]` float32 under the full softmax at the temperature (at 1 when it is 0),
+    and their processed logprobs `[B]` float32 under the distribution that they were drawn from.
 
-    The distribution is float64: in float32 the cumulative sum over a large vocabulary rounds rare tokens away.
+    Probabilities are float32, each right to a few units in its last place like the logits that they come from. Their
+    cumulative sum is float64: in float32, over a large vocabulary, it would round rare tokens away.
     """
     greedy = params.temperature == 0.0
-    tempered = logits.double() if greedy else logits.double() / params.temperature
-    full = tempered.log_softmax(-1)
-    allowed = _forbid_eos(full, num_generated, params)
+    tempered = logits.float() if greedy or params.temperature == 1.0 else logits.float() / params.temperature
+    allowed = _forbid_eos(tempered, num_generated, params, shortest)
     if greedy:
         token_ids = allowed.argmax(-1)
-        logprobs = _of_tokens(full, token_ids).float()
+        logprobs = _logprobs(tempered, tempered.softmax(-1), token_ids)
         return token_ids, logprobs, torch.zeros_like(logprobs)
-    probs = allowed.exp()
+    probs = allowed.softmax(-1)
     kept = _restrict(probs, params)
     token_ids = _invert(kept, draws)
-    logprobs = _of_tokens(full, token_ids).float()
-    if kept is probs and allowed is full:
-        return token_ids, logprobs, logprobs
-    return token_ids, logprobs, (_of_tokens(kept, token_ids) / kept.sum(-1)).log().float()
+    if allowed is tempered:
+        logprobs = _logprobs(tempered, probs, token_ids)
+        if kept is probs:
+            return token_ids, logprobs, logprobs
+    else:
+        logprobs = _logprobs(tempered, tempered.softmax(-1), token_ids)
+    return token_ids, logprobs, (_of_tokens(kept, token_ids) / kept.sum(-1)).log()
+
+
+def _logprobs(logits: Tensor, probs: Tensor, token_ids: Tensor) -> Tensor:
+    """Of `token_ids` `[B]` under `softmax(logits)`, which is `probs`.
+
+    Taken relative to the largest, whose probability is known best, so that a rare token's is not 0 and large logits
+    lose no digits.
+    """
+    return _of_tokens(logits, token_ids) - logits.amax(-1) + probs.amax(-1).log()
 
 
 def _of_tokens(values: Tensor, token_ids: Tensor) -> Tensor:
@@ -42,14 +54,14 @@ def _of_tokens(values: Tensor, token_ids: Tensor) -> Tensor:
     return values.gather(-1, token_ids[:, None]).squeeze(-1)
 
 
-def _forbid_eos(log_probs: Tensor, num_generated: Tensor, params: SamplingParams) -> Tensor:
-    """Removes the EOS tokens from rows that have fewer than `min_tokens`, and normalises again."""
-    if not params.min_tokens or not params.eos_token_ids or int(num_generated.min()) >= params.min_tokens:
-        return log_probs
-    is_eos = torch.zeros(log_probs.shape[-1], dtype=torch.bool, device=log_probs.device)
+def _forbid_eos(logits: Tensor, num_generated: Tensor, params: SamplingParams, shortest: int) -> Tensor:
+    """Removes the EOS tokens from rows that have fewer than `min_tokens`; the same tensor if there are none."""
+    if not params.eos_token_ids or shortest >= params.min_tokens:
+        return logits
+    is_eos = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
     is_eos[list(params.eos_token_ids)] = True
     too_short = num_generated < params.min_tokens
-    return log_probs.masked_fill(too_short[:, None] & is_eos, -torch.inf).log_softmax(-1)
+    return logits.masked_fill(too_short[:, None] & is_eos, -torch.inf)
 
 
 def _restrict(probs: Tensor, params: SamplingParams) -> Tensor:
@@ -59,15 +71,15 @@ def _restrict(probs: Tensor, params: SamplingParams) -> Tensor:
         probs = probs.masked_fill(probs < smallest, 0.0)
     if params.top_p < 1.0:
         ranked, order = probs.sort(dim=-1, descending=True, stable=True)
-        mass_before = ranked.cumsum(-1) - ranked
-        ranked = ranked.masked_fill(mass_before >= params.top_p * ranked.sum(-1, keepdim=True), 0.0)
+        cumulative = ranked.cumsum(-1, dtype=torch.float64)
+        ranked = ranked.masked_fill(cumulative - ranked >= params.top_p * cumulative[:, -1:], 0.0)
         probs = torch.zeros_like(probs).scatter_(-1, order, ranked)
     return probs
 
 
 def _invert(probs: Tensor, draws: Tensor) -> Tensor:
     """The first token whose cumulative probability exceeds `draw * total`; never one of probability 0."""
-    cumulative = probs.cumsum(-1)
+    cumulative = probs.cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1]
     # A draw just below 1 times the total can round up to the total itself, which no token exceeds.
     target = torch.minimum(draws * total, total.nextafter(torch.zeros_like(total)))

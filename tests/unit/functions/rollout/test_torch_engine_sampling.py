@@ -6,12 +6,16 @@ import pytest
 import torch
 
 from functions.rollout.engine import SamplingParams
-from functions.rollout.torch_engine.sampling import sample
+from functions.rollout.torch_engine import sampling
 
 PARAMS = SamplingParams(temperature=1.0, max_tokens=8, eos_token_ids=(0,))
 PROBS = torch.tensor([0.05, 0.4, 0.25, 0.1, 0.2])
 LOGITS = PROBS.log()
 NOTHING = torch.zeros(1, dtype=torch.int64)
+
+
+def sample(logits: torch.Tensor, draws: torch.Tensor, num_generated: torch.Tensor, params: SamplingParams):
+    return sampling.sample(logits, draws, num_generated, params, int(num_generated.min()))
 
 
 def _params(**changes: float) -> SamplingParams:
