@@ -7,8 +7,13 @@ RLHFless (arXiv 2602.22718, section on actor scaling) takes
 T~ and C~ scaled to 0..1 between their least and largest over N_min..N_max, lambda = 0.7. Where all candidates have the
 same time (or cost) the paper divides by zero; here that part is 0 then. N_min and N_max are "predefined" there. Here
 N_max is what manifest, platform and prompts allow, and N_min the fewest actors that have room for all sequences at
-once: below it they wait in waves. To the cost of an actor belongs what it holds without sampling: its cold start, the
-load of its weights and its drain, unless it is up already. That overhead is what keeps short batches on few actors.
+once: below it they wait in waves, or are pre-empted, and the step is slow without being cheaper; that is where the
+paper's sweet spot comes from. To the cost of an actor belongs what it holds without sampling: its cold start, the load
+of its weights and its drain, unless it is up already.
+
+The scaling has a trap, which the paper notes as a distortion: it forgets magnitudes. Whether more actors cost a
+hundredth more or ten times as much, C~ goes from 0 to 1; so lambda = 0.5 is no exchange rate between seconds and
+GPU-seconds, and the range N_min..N_max is part of the choice.
 
 Locality makes the first actor start early (``locality``): the paper's overlap constraint then holds for all others, and
 only numbers that meet it are candidates, unless none does.

@@ -12,24 +12,30 @@ it would still have made, and what it costs is the prefill, or the fetch, of wha
 runs longer than it would have. Time and cost, before and after, are weighed by lambda as in ``prefill_choice``. On
 cores that all actors share the cost is that of the time, so nothing is cut that does not end the step sooner.
 
-How much a sequence has still to go is not known. One that has lasted t tokens is expected to last t more, up to the
-most. The paper bounds no sequence's moves; here one moves twice at most, and an actor that is given some is not cut in
-the same decision, so nothing goes back and forth."""
+How much a sequence has still to go is not known. It is expected to be like those samples of its group's estimate
+(``lengths``, which the group's finished samples correct) that are longer than it is now; one that has outlasted them
+all, after t tokens, or of which nothing is known, is expected to last t more, up to the most. The paper bounds no
+sequence's moves; here one moves twice at most, and an actor that is given some is not cut in the same decision, so
+nothing goes back and forth.
+"""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from controller.scheduling.decode_profile import DecodeProfile
+from controller.scheduling.lengths import LengthEstimate
 
 WithKv = Literal["auto", "always", "never"]
 Reason = Literal["tau", "end_game"]
 
 MAX_MOVES = 2
 """Moves of one sequence."""
-EQUAL_TIME = 1.02
-"""Ratio up to which two times count as equal."""
+ROUNDING = 1e-9
+EQUAL_TIME = 1.05
+"""Ratio up to which two times count as equal: what is still to go is known no better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,8 @@ class MigrationFigures:
     """Of prefix KV, into the store and out of it, each; ``None`` where it is not known."""
     shared_threads: bool = False
     """Whether all actors compute on the same cores."""
+    move_s: float = 0.3
+    """Seconds that what moves stands still, besides its prefill: the report, the decision, the mail, a new lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +123,21 @@ def decide_migrations(
     profile: DecodeProfile,
     figures: MigrationFigures,
     already_cut: Collection[int] = (),
+    estimates: Mapping[str, LengthEstimate] = MappingProxyType({}),
 ) -> tuple[Cut, ...]:
-    """The actors to empty now. Those ``already_cut`` are neither emptied again nor given anything."""
+    """The actors to empty now. Those ``already_cut`` are neither emptied again nor given anything.
+
+    ``estimates`` are the expected lengths of each row's group, as far as they are known.
+    """
     if figures.tau >= 1:
         return ()
-    tails = [_tail(one) for one in progress if one.shard not in already_cut and one.num_done < one.num_assigned]
+    tails = [
+        _tail(one, estimates) for one in progress if one.shard not in already_cut and one.num_done < one.num_assigned
+    ]
     cuts = []
     # The one with the least left first: it is the easiest to place, and frees its replica all the same.
     for tail in sorted(tails, key=lambda tail: (len(tail.to_go), tail.of.shard)):
-        if tail.of.num_done >= figures.tau * tail.of.num_assigned:
+        if tail.of.num_done >= figures.tau * tail.of.num_assigned - ROUNDING:
             cuts += _try(tail, tails, profile, figures, "tau")
     if figures.end_game and not any(tail.of.num_waiting for tail in tails):
         for tail in sorted(tails, key=lambda tail: (len(tail.to_go), tail.of.shard)):
@@ -131,9 +145,11 @@ def decide_migrations(
     return tuple(cuts)
 
 
-def expected_rest(num_tokens: int, max_tokens: int) -> float:
-    """Tokens that a sequence of ``num_tokens`` is expected to need still: as many again, up to the most."""
-    return float(max(1, min(num_tokens, max_tokens - num_tokens)))
+def expected_rest(num_tokens: int, max_tokens: int, estimate: LengthEstimate | None = None) -> float:
+    """Tokens that a sequence of ``num_tokens`` is expected to need still; at least 1, at most up to ``max_tokens``."""
+    longer = [length - num_tokens for length in estimate.lengths if length > num_tokens] if estimate else []
+    rest = sum(longer) / len(longer) if longer else float(num_tokens)
+    return max(1.0, min(rest, float(max_tokens - num_tokens)))
 
 
 def keeps_kv(with_kv: WithKv, profile: DecodeProfile, bandwidth_bytes_per_s: float | None) -> bool:
@@ -160,7 +176,7 @@ def _try(
         token_s = _fetch_token_s(profile, figures.bandwidth_bytes_per_s)
     # The actor itself is first; it is empty afterwards.
     involved = [tail, *targets]
-    after = [_Tail(of=tail.of), *_given(tail, targets, token_s)]
+    after = [_Tail(of=tail.of), *_given(tail, targets, token_s, figures.move_s)]
     others = [other.seconds(profile) for other in tails if other not in involved]
     before_s, after_s = ([one.seconds(profile) for one in state] for state in (involved, after))
     time_before, time_after = max(before_s + others), max(after_s + others)
@@ -182,7 +198,7 @@ def _try(
     return [Cut(shard=tail.of.shard, reason=reason, with_kv=kept, saved_s=saved)]
 
 
-def _given(tail: _Tail, targets: Sequence[_Tail], token_s: float) -> list[_Tail]:
+def _given(tail: _Tail, targets: Sequence[_Tail], token_s: float, move_s: float) -> list[_Tail]:
     """The targets with what moves: whoever has the most free places takes the next one."""
     after = [
         _Tail(of=one.of, to_go=list(one.to_go), context=one.context, extra_s=one.extra_s, free=one.free)
@@ -193,14 +209,14 @@ def _given(tail: _Tail, targets: Sequence[_Tail], token_s: float) -> list[_Tail]
         target = max(after, key=lambda one: one.free)
         target.to_go.append(tokens)
         target.context += each
-        target.extra_s += token_s * each
+        target.extra_s += token_s * each + (0.0 if target.is_target else move_s)
         target.free -= 1
         target.is_target = True
     return after
 
 
-def _tail(progress: ActorProgress) -> _Tail:
-    to_go = [expected_rest(tokens, progress.max_tokens) for _, _, tokens in progress.running]
+def _tail(progress: ActorProgress, estimates: Mapping[str, LengthEstimate]) -> _Tail:
+    to_go = [expected_rest(tokens, progress.max_tokens, estimates.get(row)) for row, _, tokens in progress.running]
     done_tokens = [tokens for _, _, tokens in progress.running]
     typical = sum(done_tokens) / len(done_tokens) if done_tokens else progress.max_tokens / 2
     num_waiting = max(progress.num_waiting, progress.num_assigned - progress.num_done - len(progress.running))

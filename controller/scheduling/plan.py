@@ -81,7 +81,8 @@ def plan_step(observations: StepObservations, policy: SchedulePolicy) -> StepPla
     speed = profile_of(profile, chosen.num_actors, limits)
     arrangement = arrange(parts.work, speed, chosen.num_actors, policy.assignment, observations.seed)
     if policy.assignment == "sorted_unequal":
-        parts, arrangement = split_long_groups(parts, arrangement, speed, policy.lambda_)
+        shared = observations.resources.shared_threads
+        parts, arrangement = split_long_groups(parts, arrangement, speed, policy.lambda_, shared_threads=shared)
     prefill = choose_prefill(_prefill_figures(observations, parts, arrangement, speed), policy.prefill, policy.lambda_)
     if prefill.is_apart:
         fetching = replace(speed, prefill_token_s=_fetch_token_s(observations, profile))

@@ -21,9 +21,12 @@ LEAST_GAIN = 0.02
 
 
 def split_long_groups(
-    parts: Parts, arrangement: Arrangement, profile: DecodeProfile, lambda_: float
+    parts: Parts, arrangement: Arrangement, profile: DecodeProfile, lambda_: float, *, shared_threads: bool
 ) -> tuple[Parts, Arrangement]:
-    """The parts and their assignment to the same number of actors, with long groups in slices if that pays."""
+    """The parts and their assignment to the same number of actors, with long groups in slices if that pays.
+
+    With ``shared_threads`` the cost is that of the time.
+    """
     num_actors, size = len(arrangement), parts.group_size
     if parts.place is not None or num_actors == 1 or size == 1:
         return parts, arrangement
@@ -36,6 +39,7 @@ def split_long_groups(
         return parts, arrangement
     cut = sliced_groups(parts.groups, size, slices)
     changed = arrange(cut.work, profile, num_actors, "sorted_unequal")
-    gain = lambda_ * math.log(arrangement.seconds.max() / changed.seconds.max())
-    gain += (1 - lambda_) * math.log(arrangement.seconds.sum() / changed.seconds.sum())
+    faster = math.log(arrangement.seconds.max() / changed.seconds.max())
+    cheaper = faster if shared_threads else math.log(arrangement.seconds.sum() / changed.seconds.sum())
+    gain = lambda_ * faster + (1 - lambda_) * cheaper
     return (cut, changed) if gain > LEAST_GAIN else (parts, arrangement)
