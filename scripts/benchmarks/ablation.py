@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.scheduling.decode_profile import DecodeObservation, DecodeProfile, fit, prefill_speed
-from scripts.benchmarks.ablation_cases import CASES, Case, plan_of, step_of
+from scripts.benchmarks.ablation_cases import CASES, Case, observations_of, scheduled, step_of
 from scripts.benchmarks.ablation_real import real_actors
 from scripts.benchmarks.ablation_run import StepCost
 from scripts.benchmarks.ablation_simulated import Cluster, replay_simulated
@@ -79,8 +79,8 @@ async def measure_real(asked: argparse.Namespace, chosen: Sequence[Case]) -> tup
     for num_actors in asked.actors:
         # Rows are named by their step and case, so that one file tells the lengths of all.
         forms = {(case.name, seed): step_of(case, step) for seed, step in enumerate(steps) for case in chosen}
-        known = {row.row_uid: row for form in forms.values() for row in form.rows}
-        everything = ReplayStep(rows=tuple(known.values()), max_tokens=max(step.max_tokens for step in steps))
+        rows = {row.row_uid: row for form in forms.values() for row in form.rows}
+        everything = ReplayStep(rows=tuple(rows.values()), max_tokens=max(step.max_tokens for step in steps))
         costs: dict[str, list[StepCost]] = {case.name: [] for case in chosen}
         with tempfile.TemporaryDirectory(prefix="rlhfless-bench-") as folder:
             async with real_actors(Path(folder), num_actors, REAL_SEQUENCES, [everything]) as actors:
@@ -88,12 +88,14 @@ async def measure_real(asked: argparse.Namespace, chosen: Sequence[Case]) -> tup
                 for seed in range(len(steps)):
                     for case in chosen:
                         step = forms[case.name, seed]
-                        plan = plan_of(case, step, profile, resources, static_actors=num_actors, seed=seed)
-                        cost = await actors.replay(step, plan)
+                        known = observations_of(step, profile, resources, seed=seed)
+                        cost = await actors.replay(step, scheduled(case, known, static_actors=num_actors))
                         costs[case.name].append(cost)
-                        seen += observations(cost)
+                        seen += decoding(cost)
                         profile = replace(learnt(seen, [cost], profile), max_num_sequences=REAL_SEQUENCES)
         results += [summary("real", case, num_actors, costs[case.name]) for case in chosen]
+    if not seen:
+        raise SystemExit("the workers told of no decoding: there is no speed to simulate")
     return results, profile
 
 
@@ -109,8 +111,8 @@ def measure_simulated(
         costs = []
         for seed, drawn in enumerate(steps):
             step = step_of(case, drawn)
-            plan = plan_of(case, step, speed, cluster.resources, static_actors=STATIC_ACTORS, seed=seed)
-            costs.append(replay_simulated(step, plan, cluster))
+            known = observations_of(step, speed, cluster.resources, seed=seed)
+            costs.append(replay_simulated(step, scheduled(case, known, static_actors=STATIC_ACTORS), cluster))
         results.append(summary("simulated", case, asked.max_actors, costs))
     return results
 
@@ -124,7 +126,7 @@ def steps_of(asked: argparse.Namespace, workload: Workload) -> list[ReplayStep]:
     return [renamed(step, f"{number}-") for number, step in enumerate(steps)]
 
 
-def observations(cost: StepCost) -> list[DecodeObservation]:
+def decoding(cost: StepCost) -> list[DecodeObservation]:
     """What the step's calls saw of the speed."""
     return [
         DecodeObservation(

@@ -17,6 +17,7 @@ engine could share, and the work is that of computing the group's prompt every t
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from controller.runs.migrating import Migration, migration_of
 from controller.scheduling.decode_profile import DecodeProfile
 from controller.scheduling.lengths import LengthRecord, default_length, estimate
 from controller.scheduling.observations import PromptGroup, Resources, SchedulePolicy, StepObservations
@@ -69,6 +70,14 @@ CASES = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """How a step is run."""
+
+    plan: StepPlan
+    migration: Migration | None
+
+
 def step_of(case: Case, step: ReplayStep) -> ReplayStep:
     """The step as the case samples it."""
     if case.shares_prompts:
@@ -81,12 +90,11 @@ def step_of(case: Case, step: ReplayStep) -> ReplayStep:
     return replace(step, rows=rows)
 
 
-def plan_of(
-    case: Case, step: ReplayStep, profile: DecodeProfile, resources: Resources, *, static_actors: int, seed: int
-) -> StepPlan:
-    """The product's plan for the case's step, by what the epoch before showed."""
+def observations_of(step: ReplayStep, profile: DecodeProfile, resources: Resources, *, seed: int) -> StepObservations:
+    """What is known before the step: the lengths of the epoch before, and the speed of an actor."""
     known = [length for row in step.rows for length in row.known_lengths]
-    observations = StepObservations(
+    default = default_length(known, step.max_tokens)
+    return StepObservations(
         groups=tuple(
             PromptGroup(
                 row_uid=row.row_uid,
@@ -95,7 +103,7 @@ def plan_of(
                     history(row.row_uid, row.known_lengths),
                     answer_tokens=None,
                     group_size=step.group_size,
-                    default=default_length(known, step.max_tokens),
+                    default=default,
                 ),
             )
             for row in step.rows
@@ -106,7 +114,12 @@ def plan_of(
         profile=profile,
         seed=seed,
     )
-    return plan_step(observations, case.policy_for(static_actors))
+
+
+def scheduled(case: Case, observations: StepObservations, *, static_actors: int) -> Scheduled:
+    """The product's plan and migration for a step that the case runs."""
+    policy = case.policy_for(static_actors)
+    return Scheduled(plan=plan_step(observations, policy), migration=migration_of(observations, policy))
 
 
 def history(row_uid: str, lengths: Sequence[int]) -> list[LengthRecord]:

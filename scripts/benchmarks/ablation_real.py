@@ -18,6 +18,7 @@ from controller.runs.context import RunContext
 from controller.scheduling.observations import Resources
 from controller.scheduling.plan import StepPlan
 from controller.settings import ControllerSettings
+from scripts.benchmarks.ablation_cases import Scheduled
 from scripts.benchmarks.ablation_function import LENGTHS
 from scripts.benchmarks.ablation_run import RUN, StepCost, replay_context, replay_step
 from scripts.benchmarks.ablation_trace import ReplayRow, ReplayStep
@@ -44,10 +45,10 @@ class RealActors:
     weights: BlobRef
     num_steps: int = 0
 
-    async def replay(self, step: ReplayStep, plan: StepPlan) -> StepCost:
-        """What the step takes under the plan. Raises ``ReplayBroken``."""
+    async def replay(self, step: ReplayStep, scheduled: Scheduled) -> StepCost:
+        """What the step takes when it is run so. Raises ``ReplayBroken``."""
         self.num_steps += 1
-        return await replay_step(self.run, self.num_steps, step, plan, self.weights)
+        return await replay_step(self.run, self.num_steps, step, scheduled, self.weights)
 
 
 @contextlib.asynccontextmanager
@@ -94,7 +95,7 @@ async def real_actors(
             sum(life.ready_at is not None and life.ended_at is None for life in await platform.replicas()) < num_actors
         ):
             await platform.sleep(LOOK_S)
-        await actors.replay(warm_up, warm_up_plan(warm_up))
+        await actors.replay(warm_up, Scheduled(plan=warm_up_plan(warm_up), migration=None))
         yield actors
 
 

@@ -20,7 +20,8 @@ from controller.runs.ledger import Price
 from controller.runs.prepared import Prepared
 from controller.runs.sampling import publish_prompts, sample_batch
 from controller.runs.stage_client import StageClient
-from controller.scheduling.plan import Resources, StepPlan
+from controller.scheduling.observations import Resources
+from scripts.benchmarks.ablation_cases import Scheduled
 from scripts.benchmarks.ablation_trace import ReplayStep
 from shared.codec.completions import decode_completion
 from shared.contracts.call import BatchKey
@@ -48,15 +49,28 @@ class StepCost:
 
     step_s: float
     """From the first call to the last completion."""
-    replica_s: float
-    """Of all actors together, each until its last call was answered."""
-    fleet_s: float
-    """Of all actors together, each until the step ended."""
-    num_actors: int
+    actor_s: tuple[float, ...]
+    """From the first call until each actor's last one was answered: when it was free."""
     num_tokens: int
     num_migrated: int
+    """Times that an unfinished completion went on at another actor."""
     prefill_tokens: int
     rollouts: tuple[RolloutOutputs, ...]
+
+    @property
+    def num_actors(self) -> int:
+        """Actors that the step began with."""
+        return len(self.actor_s)
+
+    @property
+    def replica_s(self) -> float:
+        """Held seconds of all actors, each until it was free."""
+        return sum(self.actor_s)
+
+    @property
+    def fleet_s(self) -> float:
+        """Held seconds of all actors, each until the step ended."""
+        return self.num_actors * self.step_s
 
 
 def replay_context(
@@ -68,7 +82,6 @@ def replay_context(
     folder: Path,
     max_num_seqs: int,
     resources: Resources,
-    schedule: Mapping[str, Any] | None = None,
 ) -> RunContext:
     """What the controller's sampling works with: a run that consists of its generation."""
     config = load_config(
@@ -80,7 +93,6 @@ def replay_context(
             "rollout.max_num_seqs": max_num_seqs,
             "reward.rule": "exact_match",
             "trainer.total_training_steps": 1,
-            **{f"schedule.{name}": value for name, value in (schedule or {}).items()},
         }
     )
 
@@ -116,15 +128,18 @@ def replay_context(
     )
 
 
-async def replay_step(run: RunContext, number: int, step: ReplayStep, plan: StepPlan, weights: BlobRef) -> StepCost:
+async def replay_step(
+    run: RunContext, number: int, step: ReplayStep, scheduled: Scheduled, weights: BlobRef
+) -> StepCost:
     """Sample the step's completions as step ``number`` of the run. Raises ``ReplayBroken`` where any is missing."""
+    plan = scheduled.plan
     batch = BatchKey(run=run.run, purpose=Purpose.TRAIN, step=number)
     prompts = await publish_prompts(run, batch, prompts_of(step))
     policy = PolicyRef(version=0, model=run.prepared.model, weights=weights)
     sampling = Sampling(temperature=1.0, max_tokens=step.max_tokens, eos_token_ids=(), ignore_eos=True)
     run.client.drain_records()
     began_at = run.platform.now()
-    rollouts = await sample_batch(run, batch, plan, prompts, policy, sampling)
+    rollouts = await sample_batch(run, batch, plan, prompts, policy, sampling, migration=scheduled.migration)
     ended_at = run.platform.now()
     await refuse_other_lengths(run, batch, step)
     left_at = dict.fromkeys(range(plan.num_actors), began_at)
@@ -133,11 +148,9 @@ async def replay_step(run: RunContext, number: int, step: ReplayStep, plan: Step
             left_at[record.key.shard] = max(left_at[record.key.shard], record.received_at)
     return StepCost(
         step_s=ended_at - began_at,
-        replica_s=sum(moment - began_at for moment in left_at.values()),
-        fleet_s=plan.num_actors * (ended_at - began_at),
-        num_actors=plan.num_actors,
+        actor_s=tuple(moment - began_at for moment in left_at.values()),
         num_tokens=step.num_tokens,
-        num_migrated=sum(output.num_resumed for output in rollouts),
+        num_migrated=sum(output.num_migrated_in for output in rollouts),
         prefill_tokens=sum(output.prefill_tokens for output in rollouts),
         rollouts=tuple(rollouts),
     )

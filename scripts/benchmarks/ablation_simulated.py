@@ -4,16 +4,15 @@ controller: sampling, migration ─▶ simulated platform ─▶ stage protocol,
                                       store and blobs in memory, all clocks virtual
 """
 
+import asyncio
 import contextlib
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
 from unittest import mock
 
 from controller.platforms.base import PlatformReply
@@ -21,10 +20,13 @@ from controller.platforms.simulated.clock import run_virtual, spend, virtual_now
 from controller.platforms.simulated.function_spec import FunctionSpec, ReplicaView, StageFunction
 from controller.platforms.simulated.platform import SimulatedPlatform
 from controller.scheduling.decode_profile import DecodeProfile
-from controller.scheduling.plan import Resources, StepPlan
+from controller.scheduling.observations import Resources
+from functions.rollout import prefix_cache, worker
 from functions.rollout.app import RolloutHandler
+from functions.rollout.clock import Clock
 from functions.rollout.engine import Engine
 from functions.rollout.policy_engine import PolicyEngine
+from scripts.benchmarks.ablation_cases import Scheduled
 from scripts.benchmarks.ablation_pacing import PacedEngine
 from scripts.benchmarks.ablation_run import RUN, StepCost, replay_context, replay_step
 from scripts.benchmarks.ablation_trace import ReplayStep
@@ -43,7 +45,6 @@ from shared.store.memory import memory_store
 from shared.store.memory_blobs import MemoryBlobs
 
 TOKEN = "the-token-of-the-replay"
-VIRTUAL_CLOCKS = SimpleNamespace(time=virtual_now, monotonic=virtual_now, perf_counter=virtual_now)
 HELD_S = 7 * 24 * 3600.0
 
 
@@ -64,12 +65,10 @@ class Cluster:
 
 def replay_simulated(
     step: ReplayStep,
-    plan: StepPlan,
+    scheduled: Scheduled,
     cluster: Cluster,
-    *,
-    schedule: Mapping[str, Any] | None = None,
 ) -> StepCost:
-    """What the step takes under the plan. Raises ``ReplayBroken``. The same arguments give the same seconds."""
+    """What the step takes when it is run so. Raises ``ReplayBroken``. The same arguments give the same seconds."""
     lengths = {(row.row_uid, sample): length for row in step.rows for sample, length in enumerate(row.lengths)}
 
     def make_engine(model: str) -> Engine:
@@ -90,11 +89,10 @@ def replay_simulated(
             folder=folder,
             max_num_seqs=cluster.profile.max_num_sequences,
             resources=cluster.resources,
-            schedule=schedule,
         )
-        await platform.scale(Stage.ROLLOUT, plan.num_actors, hold_until=platform.now() + HELD_S)
+        await platform.scale(Stage.ROLLOUT, scheduled.plan.num_actors, hold_until=platform.now() + HELD_S)
         await platform.sleep(spec.cold_start_s)
-        return await replay_step(run, 0, step, plan, await blobs.put(RUN, 0, "policy", b"none"))
+        return await replay_step(run, 0, step, scheduled, await blobs.put(RUN, 0, "policy", b"none"))
 
     with tempfile.TemporaryDirectory() as name, virtual_clocks():
         folder = Path(name).resolve()
@@ -144,19 +142,19 @@ def token_file(folder: Path) -> str:
     return str(path)
 
 
+def elapsed() -> float:
+    """Virtual seconds since the replay began: finer than Unix time, which has few digits left for them."""
+    return asyncio.get_running_loop().time()
+
+
+VIRTUAL_TIME = SimpleNamespace(time=virtual_now, monotonic=elapsed, perf_counter=elapsed)
+
+
 @contextlib.contextmanager
 def virtual_clocks() -> Iterator[None]:
     """Let the code of the stages read virtual time within the block."""
     with contextlib.ExitStack() as patches:
-        for module in (protocol, handler, stopwatch, *rollout_modules()):
-            patches.enter_context(mock.patch.object(module, "time", VIRTUAL_CLOCKS))
+        for module in (protocol, handler, stopwatch, prefix_cache):
+            patches.enter_context(mock.patch.object(module, "time", VIRTUAL_TIME))
+        patches.enter_context(mock.patch.object(worker, "Clock", partial(Clock, unix=virtual_now, elapsed=elapsed)))
         yield
-
-
-def rollout_modules() -> list[ModuleType]:
-    """Modules of the rollout stage that read a clock."""
-    return [
-        module
-        for name, module in sorted(sys.modules.items())
-        if name.startswith("functions.rollout.") and getattr(module, "time", None) is time
-    ]
