@@ -3,9 +3,9 @@
 Source: kserve/kserve 0.20.0, ``pkg/apis/serving/v1beta1`` and ``v1alpha1``.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from tests.manifests.knative_service import (
     Metadata,
@@ -93,8 +93,16 @@ class Predictor(Strict):
     service_account_name: str = ""
     labels: Texts = Field(default_factory=dict)
     annotations: Texts = Field(default_factory=dict)
-    node_selector: Texts = Field(default_factory=dict)
-    model: Model
+    automount_service_account_token: Literal[False] | None = None
+    containers: list[RuntimeContainer] = Field(default_factory=list)
+    volumes: list[Volume] = Field(default_factory=list)
+    model: Model | None = None
+
+    @model_validator(mode="after")
+    def _one_implementation(self) -> Self:
+        if bool(self.containers) == (self.model is not None):
+            raise ValueError("has a model or containers, and not both")
+        return self
 
 
 class InferenceServiceSpec(Strict):

@@ -35,6 +35,11 @@ def template_of(document: Document) -> Document | None:
             return dict(document["spec"]["template"])
         case "CronJob":
             return dict(document["spec"]["jobTemplate"]["spec"]["template"])
+        case "InferenceService" if "containers" in document["spec"]["predictor"]:
+            # KServe hands the labels on to the pods that Knative makes.
+            return {"metadata": {"labels": document["metadata"]["labels"]}, "spec": document["spec"]["predictor"]}
+        case "ServingRuntime":
+            return {"metadata": {"labels": document["metadata"]["labels"]}, "spec": document["spec"]}
     return None
 
 
@@ -47,7 +52,7 @@ def pods_of(documents: Iterable[Document]) -> Iterator[PodTemplate]:
                 owner=label_of(document),
                 labels=template.get("metadata", {}).get("labels", {}),
                 spec=template["spec"],
-                is_function=is_function(document),
+                is_function=is_function(document) or document["kind"] == "InferenceService",
             )
 
 

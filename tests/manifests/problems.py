@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tests.manifests.feature_flags import cluster_problems
 from tests.manifests.function_rules import function_problems
+from tests.manifests.kserve_rules import inference_service_problems
 from tests.manifests.pod_rules import pod_problems
 from tests.manifests.pods import pods_of
 from tests.manifests.schemas import is_function, schema_problems
@@ -23,6 +24,8 @@ def problems(documents: list[Document], patches: dict[str, Document]) -> Iterato
         if is_function(document):
             yield from function_problems(document)
             yield from cluster_problems(document, patches)
+        if document["kind"] == "InferenceService":
+            yield from inference_service_problems(document)
     for pod in pods_of(documents):
         yield from pod_problems(pod)
     yield from whole_problems(documents, secrets=secret_keys_made())

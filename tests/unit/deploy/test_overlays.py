@@ -118,6 +118,35 @@ def test_small_leaves_room_on_four_cpus() -> None:
     assert sum(map(cpus_of, [*pods, *again])) <= 2.0
 
 
+@pytest.mark.parametrize("stage", ["reward", "reference"])
+def test_an_inference_service_is_what_the_function_is(stage: str) -> None:
+    """But for what KServe calls otherwise."""
+    found = composed("kserve")
+    assert stage not in functions(found)
+    service = functions(built(BASE))[stage]["spec"]["template"]
+    [predictor] = [
+        document["spec"]["predictor"]
+        for document in found
+        if (document["kind"], document["metadata"]["name"]) == ("InferenceService", stage)
+    ]
+    [mine], [theirs] = predictor["containers"], service["spec"]["containers"]
+    assert mine == {**theirs, "name": "kserve-container"}
+    assert predictor["volumes"] == service["spec"]["volumes"]
+    assert predictor["containerConcurrency"] == service["spec"]["containerConcurrency"]
+    assert predictor["timeout"] == service["spec"]["timeoutSeconds"] == service["spec"]["responseStartTimeoutSeconds"]
+    scaling = {
+        "autoscaling.knative.dev/min-scale": str(predictor["minReplicas"]),
+        "autoscaling.knative.dev/max-scale": str(predictor["maxReplicas"]),
+    }
+    assert {**predictor["annotations"], **scaling} == service["metadata"]["annotations"]
+
+
+def test_the_judge_may_be_asked_by_reward() -> None:
+    found = functions(composed("kserve-judge"))["reward"]
+    values = {entry["name"]: entry.get("value") for entry in container(found)["env"]}
+    assert values["RLHFLESS_REWARD_ALLOWED_HOSTS"] == "10.96.0.0/12"
+
+
 def test_the_code_sandbox_leaves_reward_no_secret_but_the_functions_own() -> None:
     reward = functions(composed("code-sandbox"))["reward"]["spec"]["template"]["spec"]
     secrets = {volume["secret"]["secretName"] for volume in reward["volumes"] if "secret" in volume}
