@@ -16,7 +16,7 @@ from controller.scheduling.assignment import Arrangement, arrange
 from controller.scheduling.decode_profile import DecodeProfile
 from controller.scheduling.parts import Parts, sliced_groups
 
-LEAST_GAIN = 0.02
+LEAST_GAIN = 0.05
 """Relative gain below which a group is left in one piece: estimates are no better than that."""
 
 

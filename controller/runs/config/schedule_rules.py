@@ -2,6 +2,7 @@
 
 from controller.runs.config.keys import known_keys
 from controller.runs.config.rule import Broken, Rule
+from controller.runs.config.schedule_section import DEFAULT_BUFFER_S
 
 
 def actors_in_order(least: int | None, most: int | None) -> Broken | None:
@@ -18,48 +19,45 @@ def forced_within(num_actors: int | None, most: int | None) -> Broken | None:
     return None
 
 
-def chosen_number(value: object, default: object, enable: bool, num_actors: int | None) -> Broken | None:
-    """A key of the choice of a number has no effect where none is chosen."""
-    if value == default or (enable and num_actors is None):
+def number_is_chosen(least: int | None, enable: bool, num_actors: int | None) -> Broken | None:
+    """The fewest actors bound a choice."""
+    if least is None or (enable and num_actors is None):
         return None
     if enable:
         return Broken("it has no effect beside rollout.num_actors", "leave one of the two out")
     return Broken("it has no effect while schedule.scaling.enable is false", "leave it out")
 
 
-def _chosen_number(name: str, default: object) -> Rule:
-    def check(value: object, enable: bool, num_actors: int | None) -> Broken | None:
-        return chosen_number(value, default, enable, num_actors)
+def buffer_is_used(buffer_s: float, prewarm: bool, enable: bool) -> Broken | None:
+    """A buffer belongs to a replica that is held or started early."""
+    if prewarm or enable or buffer_s == DEFAULT_BUFFER_S:
+        return None
+    return Broken("nothing is held or pre-warmed that it could be added to", "leave it out")
 
-    return Rule((name, "schedule.scaling.enable", "rollout.num_actors"), check, is_idle=True)
 
-
-def _of_technique(name: str, default: object, switch: str) -> Rule:
+def _of_migration(name: str, default: object) -> Rule:
     def check(value: object, enable: bool) -> Broken | None:
         if enable or value == default:
             return None
-        return Broken(f"it has no effect while {switch} is false", "leave it out")
+        return Broken("it has no effect while schedule.migration.enable is false", "leave it out")
 
-    return Rule((name, switch), check, is_idle=True)
-
-
-def _buffer_is_used(buffer_s: float, prewarm: bool) -> Broken | None:
-    if prewarm or buffer_s == known_keys()["schedule.holding.buffer_s"].default:
-        return None
-    return Broken("it has no effect while schedule.holding.prewarm is false", "leave it out")
+    return Rule((name, "schedule.migration.enable"), check, is_idle=True)
 
 
 SCHEDULE_RULES: tuple[Rule, ...] = (
     Rule(("schedule.scaling.min_actors", "schedule.scaling.max_actors"), actors_in_order),
+    Rule(
+        ("schedule.scaling.min_actors", "schedule.scaling.enable", "rollout.num_actors"), number_is_chosen, is_idle=True
+    ),
     Rule(("rollout.num_actors", "schedule.scaling.max_actors"), forced_within),
-    *(
-        _chosen_number(f"schedule.scaling.{leaf}", known_keys()[f"schedule.scaling.{leaf}"].default)
-        for leaf in ("lambda_", "min_actors")
+    Rule(
+        ("schedule.holding.buffer_s", "schedule.holding.prewarm", "schedule.holding.enable"),
+        buffer_is_used,
+        is_idle=True,
     ),
     *(
-        _of_technique(name, key.default, "schedule.migration.enable")
+        _of_migration(name, key.default)
         for name, key in known_keys().items()
         if name.startswith("schedule.migration.") and not name.endswith(".enable")
     ),
-    Rule(("schedule.holding.buffer_s", "schedule.holding.prewarm"), _buffer_is_used, is_idle=True),
 )

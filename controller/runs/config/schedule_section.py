@@ -1,7 +1,4 @@
-"""``schedule``: how generation is spread over actors. Each technique is a switch of its own, so that its gain is
-seen."""
-
-from typing import Annotated
+"""``schedule``: how generation is spread over actors. Each technique has its switch, so that its gain can be seen."""
 
 from pydantic import Field
 
@@ -9,6 +6,8 @@ from controller.runs.config.section import Section
 from controller.scheduling.assignment import Assignment
 from controller.scheduling.migration import WithKv
 from controller.scheduling.prefill_choice import Mode
+
+DEFAULT_BUFFER_S = 1.0
 
 
 class ScalingConfig(Section):
@@ -18,8 +17,8 @@ class ScalingConfig(Section):
     """Whether the number of actors is chosen by expected time and cost. Default true; false takes as many as there may
     be, or ``rollout.num_actors``."""
     lambda_: float = Field(ge=0, le=1, default=0.7)
-    """Weight of time against cost, also written ``lambda``: 1 is the fastest number of actors, 0 the cheapest. Default
-    0.7, RLHFless's."""
+    """Weight of time against cost, also written ``lambda``: 1 is the fastest number of actors, 0 the cheapest. It
+    weighs the way of prefill and each migration too. Default 0.7, RLHFless's."""
     min_actors: int | None = Field(ge=1, le=2**12, default=None)
     """Fewest actors. Default null: as many as have room for all completions at once."""
     max_actors: int | None = Field(ge=1, le=2**12, default=None)
@@ -64,7 +63,7 @@ class HoldingConfig(Section):
     every replica after its work."""
     prewarm: bool = True
     """Whether replicas are started before their next use, by the shortest past duration. Default true."""
-    buffer_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    buffer_s: float = Field(ge=0, le=3600, default=DEFAULT_BUFFER_S)
     """Seconds by which a pre-warmed replica is to be ready early. Default 1."""
 
 
