@@ -2,7 +2,10 @@
 
 Real: processes of one core each on this machine, a small model, completions forced to the lengths of a skewed trace.
 Simulated: more actors in virtual time, with the same controller and worker and an engine that takes what was measured
-for real here. What the cases are stands in ablation_cases; how time is counted, in ablation_run.
+for real here. The real steps are simulated, too, so that one sees how far the simulation is to be believed
+(`simulated_step_s`, `simulated_replica_s` of the real cases).
+
+What the cases are stands in ablation_cases; how time is counted, in ablation_run.
 """
 
 import argparse
@@ -11,12 +14,12 @@ import json
 import statistics
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from controller.scheduling.decode_profile import DecodeObservation, DecodeProfile, fit, prefill_speed
-from scripts.benchmarks.ablation_cases import CASES, Case, observations_of, scheduled, step_of
+from scripts.benchmarks.ablation_cases import CASES, Case, Scheduled, observations_of, scheduled, step_of
 from scripts.benchmarks.ablation_real import real_actors
 from scripts.benchmarks.ablation_run import StepCost
 from scripts.benchmarks.ablation_simulated import Cluster, replay_simulated
@@ -24,8 +27,9 @@ from scripts.benchmarks.ablation_trace import ReplayStep, Workload, drawn_step, 
 
 SEEDS = 3
 REAL_ACTORS = (1, 2)
-REAL = Workload(num_rows=16, group_size=4, prompt_tokens=64, max_tokens=384, median_tokens=48)
-REAL_SEQUENCES = 32
+REAL = Workload(num_rows=24, group_size=4, prompt_tokens=64, max_tokens=768, median_tokens=96)
+REAL_SEQUENCES = 96
+"""Sequences that a real actor decodes at once: all, if need be, as its memory allows."""
 SIMULATED = Workload(num_rows=64, group_size=8, prompt_tokens=256, max_tokens=2048)
 STATIC_ACTORS = 3
 """The fleet that RLHFless found best for verl, by profiling (arXiv 2602.22718)."""
@@ -61,7 +65,8 @@ def main() -> None:
     """Measure and print."""
     asked = arguments()
     chosen = [case for case in CASES if not asked.cases or case.name in asked.cases]
-    cases, profile = asyncio.run(measure_real(asked, chosen)) if asked.actors else ([], PRIOR)
+    runs, profile = asyncio.run(measure_real(asked, chosen)) if asked.actors else ([], PRIOR)
+    cases = [real_case(runs, num_actors, case, profile) for num_actors in asked.actors for case in chosen]
     if asked.profile is not None:
         profile = DecodeProfile(**json.loads(asked.profile.read_text()))
     cases += measure_simulated(asked, chosen, profile)
@@ -70,33 +75,50 @@ def main() -> None:
         print(json.dumps({"what": "rlhfless", "profile": asdict(profile), "cases": cases}))
 
 
-async def measure_real(asked: argparse.Namespace, chosen: Sequence[Case]) -> tuple[list[dict[str, Any]], DecodeProfile]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealStep:
+    """A step that was run for real."""
+
+    num_actors: int
+    """That there were."""
+    case: Case
+    step: ReplayStep
+    scheduled: Scheduled
+    cost: StepCost
+
+
+async def measure_real(asked: argparse.Namespace, chosen: Sequence[Case]) -> tuple[list[RealStep], DecodeProfile]:
     """The cases on this machine, seed after seed so that a busy minute meets all; and the speed that was seen."""
-    results: list[dict[str, Any]] = []
-    seen: list[DecodeObservation] = []
+    runs: list[RealStep] = []
+    profile = replace(PRIOR, max_num_sequences=REAL_SEQUENCES)
     steps = steps_of(asked, REAL)
-    profile = PRIOR
+    forms = [[(case, step_of(case, step)) for case in chosen] for step in steps]
+    # Rows are named by their step, and by their form within it: one file tells the lengths of all.
+    rows = {row.row_uid: row for form in forms for _, step in form for row in step.rows}
+    everything = ReplayStep(rows=tuple(rows.values()), max_tokens=max(step.max_tokens for step in steps))
     for num_actors in asked.actors:
-        # Rows are named by their step and case, so that one file tells the lengths of all.
-        forms = {(case.name, seed): step_of(case, step) for seed, step in enumerate(steps) for case in chosen}
-        rows = {row.row_uid: row for form in forms.values() for row in form.rows}
-        everything = ReplayStep(rows=tuple(rows.values()), max_tokens=max(step.max_tokens for step in steps))
-        costs: dict[str, list[StepCost]] = {case.name: [] for case in chosen}
         with tempfile.TemporaryDirectory(prefix="rlhfless-bench-") as folder:
             async with real_actors(Path(folder), num_actors, REAL_SEQUENCES, [everything]) as actors:
-                resources = actors.run.resources
-                for seed in range(len(steps)):
-                    for case in chosen:
-                        step = forms[case.name, seed]
-                        known = observations_of(step, profile, resources, seed=seed)
-                        cost = await actors.replay(step, scheduled(case, known, static_actors=num_actors))
-                        costs[case.name].append(cost)
-                        seen += decoding(cost)
-                        profile = replace(learnt(seen, [cost], profile), max_num_sequences=REAL_SEQUENCES)
-        results += [summary("real", case, num_actors, costs[case.name]) for case in chosen]
-    if not seen:
-        raise SystemExit("the workers told of no decoding: there is no speed to simulate")
-    return results, profile
+                for seed, form in enumerate(forms):
+                    for case, step in form:
+                        known = observations_of(step, profile, actors.run.resources, seed=seed)
+                        how = scheduled(case, known, static_actors=num_actors)
+                        cost = await actors.replay(step, how)
+                        runs.append(RealStep(num_actors=num_actors, case=case, step=step, scheduled=how, cost=cost))
+                        profile = learnt([run.cost for run in runs], profile)
+    return runs, profile
+
+
+def real_case(runs: Sequence[RealStep], num_actors: int, case: Case, profile: DecodeProfile) -> dict[str, Any]:
+    """One case, and what it would have taken by the simulation of the same steps."""
+    mine = [run for run in runs if (run.num_actors, run.case.name) == (num_actors, case.name)]
+    cluster = Cluster(profile=profile, max_actors=num_actors)
+    simulated = [replay_simulated(run.step, run.scheduled, cluster) for run in mine]
+    return {
+        **summary("real", case, num_actors, [run.cost for run in mine]),
+        "simulated_step_s": round(statistics.mean(cost.step_s for cost in simulated), 4),
+        "simulated_replica_s": round(statistics.mean(held_s(case, cost) for cost in simulated), 4),
+    }
 
 
 def measure_simulated(
@@ -140,17 +162,25 @@ def decoding(cost: StepCost) -> list[DecodeObservation]:
     ]
 
 
-def learnt(seen: Sequence[DecodeObservation], costs: Sequence[StepCost], profile: DecodeProfile) -> DecodeProfile:
+def learnt(costs: Sequence[StepCost], profile: DecodeProfile) -> DecodeProfile:
     """The profile by everything that was seen so far."""
+    seen = [observation for cost in costs for observation in decoding(cost)]
+    if not seen:
+        raise SystemExit("the workers told of no decoding: there is no speed to plan and simulate with")
     tokens = sum(outputs.prefill_tokens for cost in costs for outputs in cost.rollouts)
     seconds = sum(outputs.prefill_s for cost in costs for outputs in cost.rollouts)
     return prefill_speed(tokens, seconds, fit(seen, profile))
 
 
+def held_s(case: Case, cost: StepCost) -> float:
+    """Replica-seconds that the case pays for."""
+    return cost.fleet_s if case.is_fleet else cost.replica_s
+
+
 def summary(kind: str, case: Case, num_actors: int, costs: Sequence[StepCost]) -> dict[str, Any]:
     """One case: means over the seeds and the spread from the least to the most."""
     seconds = [cost.step_s for cost in costs]
-    held = [cost.fleet_s if case.is_fleet else cost.replica_s for cost in costs]
+    held = [held_s(case, cost) for cost in costs]
     return {
         "name": f"{kind}-{num_actors}/{case.name}",
         "kind": kind,
