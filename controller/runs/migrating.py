@@ -1,18 +1,17 @@
 """Beside a batch's worker calls: look at how far the actors are, cut the ones that migration empties, move their rest.
 
-progress ─▶ decide_migrations ─▶ mail "cut" ─▶ the actor saves its sequences, hands them on, answers
-                                                      └▶ takers are told, and go on with them
+    progress ─▶ decide_migrations ─▶ mail "cut" ─▶ the actor saves its sequences, hands them on, answers
+                                                          └▶ takers are told, and go on with them
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pydantic import ValidationError
-
 from controller.runs.actor_hold import ActorHold
+from controller.runs.actor_reports import Heard
 from controller.runs.context import RunContext
 from controller.scheduling.decode_profile import DecodeProfile
+from controller.scheduling.lengths import LengthEstimate
 from controller.scheduling.migration import ActorProgress, Cut, MigrationFigures, decide_migrations
 from controller.scheduling.observations import SchedulePolicy, StepObservations
 from controller.scheduling.plan import PRIOR
@@ -21,12 +20,8 @@ from shared.contracts.errors import StoreRefused, StoreUnavailable
 from shared.contracts.rollout import RolloutProgress
 from shared.contracts.rollout_mail import MailKind, RolloutMail, Taker
 
-log = logging.getLogger(__name__)
-
 LOOK_EVERY_S = 0.25
 """Seconds of the platform's time; as often as workers report."""
-SILENT_S = 2.0
-"""Without a new report for so long, an actor is thought to be lost: it is not counted on."""
 CALM_S = 0.75
 """After what was cut has arrived elsewhere: until the reports of the takers say so."""
 
@@ -37,6 +32,10 @@ class Migration:
 
     profile: DecodeProfile
     figures: MigrationFigures
+    estimates: Mapping[str, LengthEstimate] = field(default_factory=dict)
+    """Expected lengths of each row's group."""
+    probes: bool = True
+    """Whether the finished samples of a group correct what is expected of the others."""
 
 
 def migration_of(observations: StepObservations, policy: SchedulePolicy) -> Migration | None:
@@ -53,6 +52,8 @@ def migration_of(observations: StepObservations, policy: SchedulePolicy) -> Migr
             bandwidth_bytes_per_s=observations.platform.bandwidth_bytes_per_s,
             shared_threads=observations.resources.shared_threads,
         ),
+        estimates={group.row_uid: group.estimate for group in observations.groups},
+        probes=policy.probing,
     )
 
 
@@ -71,12 +72,13 @@ async def watch_actors(
     run: RunContext, batch: BatchKey, calls: WorkerCalls, migration: Migration | None, hold: ActorHold | None
 ) -> None:
     """Migrate, and give idle replicas back, until cancelled."""
-    migrator = None if migration is None else Migrator(run, batch, migration)
     heard = Heard()
+    migrator = None if migration is None else Migrator(run, batch, migration, heard)
     while True:
         await run.platform.sleep(LOOK_EVERY_S)
         try:
-            reports = heard.fresh(await run.store.work.progress(batch), calls.open, run.platform.now())
+            heard.take(await run.store.work.progress(batch), run.platform.now())
+            reports = heard.fresh(calls.open, run.platform.now())
             if migrator is not None:
                 await migrator.look(reports, calls)
         except (StoreRefused, StoreUnavailable):
@@ -87,43 +89,14 @@ async def watch_actors(
             await hold.give_back(busy, calls.answered)
 
 
-class Heard:
-    """The reports of actors, and when each of them was new."""
-
-    def __init__(self) -> None:
-        self._last: dict[int, tuple[bytes, float]] = {}
-
-    def fresh(self, stored: Mapping[int, bytes], open: Mapping[int, int], now: float) -> dict[int, RolloutProgress]:
-        """By shard, the reports on the calls that are on their way, of actors that still report."""
-        reports = {}
-        for shard in stored.keys() & open.keys():
-            said = stored[shard]
-            if self._last.get(shard, (b"", now))[0] != said:
-                self._last[shard] = (said, now)
-            if now - self._last[shard][1] > SILENT_S:
-                continue
-            report = parse_report(shard, said)
-            if report is not None and report.segment == open[shard]:
-                reports[shard] = report
-        return reports
-
-
-def parse_report(shard: int, said: bytes) -> RolloutProgress | None:
-    """A report; ``None`` for one of a function of another build, whose actor is left alone."""
-    try:
-        return RolloutProgress.model_validate_json(said)
-    except ValidationError:
-        log.warning("the report of rollout actor %d is not understood", shard)
-        return None
-
-
 class Migrator:
     """Cuts actors of one batch."""
 
-    def __init__(self, run: RunContext, batch: BatchKey, migration: Migration) -> None:
+    def __init__(self, run: RunContext, batch: BatchKey, migration: Migration, heard: Heard) -> None:
         self._run = run
         self._batch = batch
         self._migration = migration
+        self._heard = heard
         self._cut: dict[int, int] = {}
         """By shard: the segment that was cut."""
         self._calm_until = 0.0
@@ -146,7 +119,10 @@ class Migrator:
             # Who has not begun may have a lot to do: it is no tail yet.
             figures = replace(figures, end_game=False)
         progress = [as_progress(report) for _, report in sorted(reports.items())]
-        cuts = decide_migrations(progress, self._migration.profile, figures, already_cut=self._cut)
+        estimates = self._migration.estimates
+        if self._migration.probes:
+            estimates = self._heard.probed(estimates, reports.values())
+        cuts = decide_migrations(progress, self._migration.profile, figures, already_cut=self._cut, estimates=estimates)
         free = free_slots(reports, [cut.shard for cut in cuts])
         for cut in cuts:
             await self._post(cut, reports[cut.shard], free)

@@ -53,18 +53,22 @@ class Reporter:
             for completion in completions
         ]
 
-    async def report(self) -> None:
+    async def report_often(self) -> None:
         """Report now and every ``REPORT_EVERY_S``, for as long as this runs."""
         while True:
-            # Whoever works on with a stale fence hears of it at the next commit; a report that is lost is not missed.
-            with contextlib.suppress(StaleFence, StoreRefused, StoreUnavailable):
-                await self._context.store.work.report(
-                    self._call.key.batch,
-                    shard=self._call.key.shard,
-                    fence=self._call.fence,
-                    progress=self.progress().model_dump_json().encode(),
-                )
+            await self.report()
             await asyncio.sleep(REPORT_EVERY_S)
+
+    async def report(self) -> None:
+        """Report once. A report that is lost is not missed."""
+        # Whoever works on with a stale fence hears of it at the next commit.
+        with contextlib.suppress(StaleFence, StoreRefused, StoreUnavailable):
+            await self._context.store.work.report(
+                self._call.key.batch,
+                shard=self._call.key.shard,
+                fence=self._call.fence,
+                progress=self.progress().model_dump_json().encode(),
+            )
 
     def progress(self) -> RolloutProgress:
         """How far the call is now."""

@@ -114,12 +114,18 @@ class RolloutWorker:
         Whatever it raises, the engine runs nothing afterwards and others can take the items.
         """
         try:
-            async with beside(self._mailbox.watch()), beside(self._leased.renew()), beside(self._reporter.report()):
+            async with (
+                beside(self._mailbox.watch()),
+                beside(self._leased.renew()),
+                beside(self._reporter.report_often()),
+            ):
                 finished = await self._work_off()
                 with self._context.watch.measure("store"):
                     await self._commits.settle()
                     if not finished:
                         await self._leave_unfinished(self._mailbox.ending)
+                    # How long the last ones were tells others of their groups.
+                    await self._reporter.report()
             await self._context.compute(self._engine.drop_prefixes)
         except BaseException as error:
             await self._abandon(error)
