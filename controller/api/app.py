@@ -1,6 +1,6 @@
 """The API as one ASGI application over the run service."""
 
-from controller.api import checkpoint_routes, dataset_routes, run_routes, system_routes
+from controller.api import checkpoint_routes, dataset_routes, run_routes, schedule_routes, system_routes
 from controller.api.auth import ApiAuth, Tokens
 from controller.api.errors import add_error_handlers
 from controller.api.openapi import DescribedApi
@@ -31,6 +31,6 @@ def make_api(
     app.state.pace = pace or Pace()
     app.add_middleware(ApiAuth, tokens=Tokens(user=token, admin=admin_token), open_paths=OPEN_PATHS)
     add_error_handlers(app)
-    for router in (run_routes.router, checkpoint_routes.router, dataset_routes.router, system_routes.router):
-        app.include_router(router)
+    for routes in (run_routes, schedule_routes, checkpoint_routes, dataset_routes, system_routes):
+        app.include_router(routes.router)
     return app

@@ -14,7 +14,7 @@ from controller.api.models import ApiProblem, FieldProblem
 from controller.platforms.base import FunctionUnreachable
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 from controller.runs.data.errors import DatasetInUse, DatasetUnknown, UploadInvalid, UploadTooLarge
-from controller.runs.errors import CheckpointUnknown, RunConflict, RunUnknown
+from controller.runs.errors import CheckpointUnknown, NotPlannedYet, RunConflict, RunUnknown, StepUnknown
 from shared.contracts.errors import CallConflict, StageError, StoreRefused, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,9 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = MappingProxyType(
         RunUnknown: (404, "run_unknown"),
         CheckpointUnknown: (404, "checkpoint_unknown"),
         DatasetUnknown: (404, "dataset_unknown"),
+        StepUnknown: (404, "step_unknown"),
         RunConflict: (409, "run_conflict"),
+        NotPlannedYet: (409, "not_planned_yet"),
         CallConflict: (409, "idempotency_conflict"),
         DatasetInUse: (409, "dataset_in_use"),
         BodyTooLarge: (413, "body_too_large"),

@@ -51,6 +51,9 @@ EVENT_STREAM: dict[int | str, dict[str, Any]] = {
 }
 PLAIN_TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 PROMETHEUS_TEXT = PLAIN_TEXT
+JSON_LINES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}
+}
 TAR_ARCHIVE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}}
 }

@@ -147,6 +147,20 @@ class ControllerClient:
         params = {} if after_step is None else {"after_step": after_step}
         return list((await self._json("GET", _path(run, "metrics"), params=params))["history"])
 
+    async def plan(self, run: str, *, step: int | None = None) -> dict[str, Any]:
+        """The plans of a step of the run, the latest by default."""
+        return await self._json("GET", _path(run, "plan") if step is None else _path(run, "steps", str(step), "plan"))
+
+    async def expect(self, document: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        """What a step of such a run is expected to take."""
+        return await self._post_config("/v1/plans", document, overrides, {})
+
+    async def trace(self, run: str, *, from_step: int = 0) -> AsyncIterator[bytes]:
+        """The run's trace as JSON lines, in pieces."""
+        async with self._stream(_path(run, "trace"), params={"from_step": from_step}) as response:
+            async for chunk in response.aiter_bytes():
+                yield chunk
+
     async def logs(self, run: str, *, follow: bool) -> AsyncIterator[str]:
         """The lines of the run's log."""
         async with self._stream(_path(run, "logs"), params={"follow": follow}) as response:

@@ -110,6 +110,48 @@ def logs(
 
 
 @app.command()
+def plan(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(metavar="RUN|FILE.yaml", help="A run's id, or a config.", show_default=False)
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[a.b=c]...", help="Values on top of a config.", show_default=False)
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Of a run: which step; the latest.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a run's step was scheduled and what came of it, or what a config's steps would take and cost."""
+    from controller.cli import plan_command, train_command
+    from controller.cli.session import execute
+
+    file = Path(target)
+    if file.suffix in (".yaml", ".yml", ".json") or file.is_file():
+        if step is not None:
+            raise typer.BadParameter("a config has no steps yet: leave it out", param_hint="--step")
+        config = train_command.read_config(file, overrides or [])
+        execute(context, lambda client: plan_command.expect(client, config, as_json=as_json))
+    if overrides:
+        raise typer.BadParameter("values are for a config, and this is a run", param_hint="[a.b=c]...")
+    execute(context, lambda client: plan_command.show(client, target, step=step, as_json=as_json))
+
+
+@app.command()
+def trace(
+    context: typer.Context,
+    run: Run,
+    from_step: Annotated[int, typer.Option(min=0, help="Only steps from this one on.")] = 0,
+) -> None:
+    """Write what each completion of a run was and where it ran, as JSON lines."""
+    from controller.cli import trace_command
+    from controller.cli.session import execute
+
+    execute(context, lambda client: trace_command.trace(client, run, from_step=from_step))
+
+
+@app.command()
 def cancel(context: typer.Context, run: Run, as_json: AsJson = False) -> None:
     """End a run. It can be resumed."""
     from controller.cli import run_commands

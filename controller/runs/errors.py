@@ -36,5 +36,13 @@ class RunConflict(Exception):
     """The run's state does not allow what was asked."""
 
 
+class StepUnknown(Exception):
+    """The run has no step of this number, or has kept nothing of it."""
+
+
+class NotPlannedYet(Exception):
+    """The run's step is still to come."""
+
+
 class CheckpointUnknown(Exception):
     """The run has no checkpoint of this step."""

@@ -5,21 +5,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from controller.platforms.base import FunctionState
+from controller.platforms.base import FunctionState, ReplicaLife
 from controller.platforms.base import PlatformFigures as PlatformDefaults
 from controller.runs.answers import answer_tokens
 from controller.runs.config.run_config import RunConfig
 from controller.runs.config.schedule_policy import schedule_policy
-from controller.runs.config.to_wire import train_sampling
 from controller.runs.context import RunContext
 from controller.runs.length_history import History, read_history, row_and_epoch
 from controller.runs.past_steps import PastSteps, read_past
 from controller.runs.profiles import KnownSpeed, read_speed
 from controller.runs.stage_figures import StageFigures, stage_figures
-from controller.scheduling.decode_profile import DecodeProfile
 from controller.scheduling.lengths import LengthEstimate, default_length, estimate
 from controller.scheduling.locality import PlacementAbility
-from controller.scheduling.observations import PlatformFigures, PromptGroup, SchedulePolicy, StepObservations
+from controller.scheduling.observations import PlatformFigures, PromptGroup, Resources, SchedulePolicy, StepObservations
 from controller.scheduling.plan import StepPlan, plan_step
 from shared.contracts.prompt import Prompt
 from shared.contracts.stage import Stage
@@ -48,33 +46,59 @@ class Planned:
         return dict(sorted(Counter(group.estimate.source for group in self.observations.groups).items()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known when a round is planned, besides its prompts."""
+
+    history: History
+    answers: Mapping[str, int]
+    past: PastSteps
+    speed: KnownSpeed | None
+    functions: Sequence[FunctionState]
+    lives: Sequence[ReplicaLife]
+    platform: PlatformDefaults
+    resources: Resources
+
+
 async def plan_round(run: RunContext, prompts: Sequence[Prompt], *, seed: int) -> Planned:
     """The plan for sampling a group of each of the prompts; ``seed`` is of what a baseline draws."""
-    policy = schedule_policy(run.config)
-    past, speed = await read_past(run), await read_speed(run)
-    history = await read_history(run, [prompt.row_uid for prompt in prompts])
-    answers = await answer_tokens(run.prepared, prompts)
-    functions = await run.platform.functions()
-    rollout = stage_figures(
-        Stage.ROLLOUT,
-        await run.platform.replicas(),
-        past.loads_s.get(Stage.ROLLOUT, ()),
-        run.platform.figures(),
-    )
-    observations = StepObservations(
-        groups=prompt_groups(prompts, history, answers, past, run.config, window=policy.length_window),
-        group_size=run.config.rollout.n,
-        max_tokens=train_sampling(run.config, run.prepared.eos_token_ids).max_tokens,
+    known = Known(
+        history=await read_history(run, [prompt.row_uid for prompt in prompts]),
+        answers=await answer_tokens(run.prepared, prompts),
+        past=await read_past(run),
+        speed=await read_speed(run),
+        functions=await run.platform.functions(),
+        lives=await run.platform.replicas(),
+        platform=run.platform.figures(),
         resources=run.resources,
-        profile=profile_of_run(speed, run.config),
+    )
+    return plan_known(known, prompts, run.config, seed=seed)
+
+
+def plan_known(known: Known, prompts: Sequence[Prompt], config: RunConfig, *, seed: int) -> Planned:
+    """The plan for what is known. Pure."""
+    policy = schedule_policy(config)
+    loads_s = known.past.loads_s.get(Stage.ROLLOUT, ())
+    rollout = stage_figures(Stage.ROLLOUT, known.lives, loads_s, known.platform)
+    speed = known.speed
+    observations = StepObservations(
+        groups=prompt_groups(prompts, known.history, known.answers, known.past, config, window=policy.length_window),
+        group_size=config.rollout.n,
+        max_tokens=config.data.max_response_length,
+        resources=known.resources,
+        profile=None if speed is None else replace(speed.profile, max_num_sequences=config.rollout.max_num_seqs),
         profile_threads=1 if speed is None else speed.threads,
-        max_num_sequences=run.config.rollout.max_num_seqs,
-        platform=platform_figures(run.platform.figures(), rollout, functions, speed),
-        num_warm=num_ready(functions, Stage.ROLLOUT),
+        max_num_sequences=config.rollout.max_num_seqs,
+        platform=platform_figures(known.platform, rollout, known.functions, speed),
+        num_warm=num_ready(known.functions, Stage.ROLLOUT),
         seed=seed,
     )
     return Planned(
-        plan=plan_step(observations, policy), observations=observations, policy=policy, history=history, answers=answers
+        plan=plan_step(observations, policy),
+        observations=observations,
+        policy=policy,
+        history=known.history,
+        answers=known.answers,
     )
 
 
@@ -112,11 +136,6 @@ def prompt_groups(
         )
         for prompt, found in zip(prompts, records, strict=True)
     )
-
-
-def profile_of_run(speed: KnownSpeed | None, config: RunConfig) -> DecodeProfile | None:
-    """The measured profile with the places that this run gives an actor."""
-    return None if speed is None else replace(speed.profile, max_num_sequences=config.rollout.max_num_seqs)
 
 
 def platform_figures(

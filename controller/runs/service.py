@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,12 +20,15 @@ from controller.runs.data.library import DatasetLibrary
 from controller.runs.datasets import Datasets
 from controller.runs.due import is_finished
 from controller.runs.errors import CheckpointUnknown, RunConflict, RunUnknown
+from controller.runs.expectation import Expectation
 from controller.runs.fingerprint import run_fingerprint
 from controller.runs.holdings import Holdings, holdings
 from controller.runs.ledger import Price
 from controller.runs.manifest import Manifest
+from controller.runs.plan_records import PlanRecord
 from controller.runs.prepared import Prepared, prepare
 from controller.runs.resumption import SavedCheckpoint, check_fits, find_checkpoint, read_checkpoint
+from controller.runs.scheduled import Schedules
 from controller.runs.scrubbing import scrubbed_text
 from controller.runs.state import RunState
 from controller.runs.summary import summarise
@@ -67,6 +70,7 @@ class RunService:
         self._supervisor = supervisor
         self._price = Price(cpu_hour_usd=settings.cpu_hour_usd, gpu_hour_usd=settings.gpu_hour_usd)
         self._since = platform.now()
+        self._schedules = Schedules(store, platform, price=self._price, num_threads=settings.num_threads)
         self.datasets = Datasets(
             DatasetLibrary(settings.dataset_root), store.runs, max_bytes=settings.max_dataset_bytes
         )
@@ -230,6 +234,19 @@ class RunService:
         record = await self.get(run)
         history = await self._store.runs.history(run)
         return summarise(history, started_at=record.info.get("started_at"))
+
+    async def plan(self, run: str, step: int | None = None) -> PlanRecord:
+        """The plans of a step, the latest by default, and what came of them. Raises ``RunUnknown``, ``StepUnknown``,
+        ``NotPlannedYet``."""
+        return await self._schedules.plan(await self.get(run), step)
+
+    async def trace(self, run: str, *, from_step: int = 0) -> AsyncIterator[bytes]:
+        """The run's trace, as JSON lines, step by step. Raises ``RunUnknown``."""
+        return self._schedules.trace(await self.get(run), from_step=from_step)
+
+    async def expect(self, document: Mapping[str, Any], overrides: Sequence[str]) -> Expectation:
+        """What a step of such a run is expected to take. Nothing is started. Raises ``ConfigInvalid``."""
+        return await self._schedules.expect(*await self._prepare(document, overrides))
 
     async def events(self, run: str, *, after: str, wait_s: float) -> Sequence[Event]:
         """Events after an id; waits for the first one. Raises ``RunUnknown``."""

@@ -24,9 +24,10 @@ from controller.runs.loop import RunLoop
 from controller.runs.prepared import Prepared, prepare
 from controller.runs.scrubbing import scrubbed_text
 from controller.runs.stage_client import StageClient
+from controller.runs.resources import resources_of
+from controller.runs.run_functions import RunFunctions, stages_of
 from controller.runs.state import PENDING, RunState
 from controller.runs.unchanged import check_unchanged
-from controller.scheduling.plan import Resources
 from controller.settings import ControllerSettings
 from shared.contracts.errors import StageError, StaleFence, StoreRefused, StoreUnavailable
 from shared.contracts.stage import Stage
@@ -40,8 +41,6 @@ OWNER_TTL_S = 10.0
 """A controller that is silent for this long has lost its run."""
 RENEW_EVERY_S = 1.0
 LOOK_EVERY_S = 1.0
-MAX_ACTORS_UNBOUNDED = 64
-"""Actors at most where the manifest sets no maximum."""
 
 
 class Supervisor:
@@ -174,7 +173,6 @@ class Supervisor:
 
         config, settings = prepared.config, self._settings
         functions = await self._platform.functions()
-        limits = {stage: function.max_scale for function in functions for stage in function.stages}
         return RunContext(
             run=record.id,
             config=config,
@@ -191,10 +189,8 @@ class Supervisor:
                 notify=notify,
                 trace_id=record.id,
             ),
-            resources=Resources(
-                num_threads=config.platform.threads or settings.num_threads,
-                max_actors=limits.get(Stage.ROLLOUT) or MAX_ACTORS_UNBOUNDED,
-                shared_threads=True,
+            resources=resources_of(
+                functions, self._platform.figures(), num_threads=config.platform.threads or settings.num_threads
             ),
             price=Price(cpu_hour_usd=settings.cpu_hour_usd, gpu_hour_usd=settings.gpu_hour_usd),
             checkpoint_root=checkpoint_root(settings, prepared, record.id),

@@ -42,6 +42,10 @@ class MemoryRecords:
         """See ``RecordStore.plan``."""
         return self._state.plans.get(run, {}).get(step)
 
+    async def planned_steps(self, run: str) -> Sequence[int]:
+        """See ``RecordStore.planned_steps``."""
+        return sorted(self._state.plans.get(run, {}))
+
     async def traced_steps(self, run: str) -> Sequence[int]:
         """See ``RecordStore.traced_steps``."""
         return sorted(self._state.traces.get(run, {}))

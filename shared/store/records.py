@@ -52,6 +52,10 @@ class RecordStore(Protocol):
         """The plan of a step."""
         ...
 
+    async def planned_steps(self, run: str) -> Sequence[int]:
+        """The steps that have a plan, in order."""
+        ...
+
     async def traced_steps(self, run: str) -> Sequence[int]:
         """The steps that have a trace, in order."""
         ...

@@ -54,9 +54,16 @@ class RedisRecords:
         stored = await self._redis.command("HGET", keys.plans(run), step)
         return None if stored is None else text(stored)
 
+    async def planned_steps(self, run: str) -> Sequence[int]:
+        """See ``RecordStore.planned_steps``."""
+        return await self._steps(keys.plans(run))
+
     async def traced_steps(self, run: str) -> Sequence[int]:
         """See ``RecordStore.traced_steps``."""
-        return sorted(int(step) for step in await self._redis.command("HKEYS", keys.traces(run)))
+        return await self._steps(keys.traces(run))
+
+    async def _steps(self, key: str) -> list[int]:
+        return sorted(int(step) for step in await self._redis.command("HKEYS", key))
 
     async def trace(self, run: str, step: int) -> bytes | None:
         """See ``RecordStore.trace``."""

@@ -1,7 +1,7 @@
 """A run service in memory: the real config parser, and runs that do only what a test tells them to."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,18 @@ from typing import Any
 from controller.platforms.base import FunctionState, ReplicaLife, RevisionState
 from controller.runs.checkpoints import CheckpointInfo
 from controller.runs.config.load import load_config, resolved
-from controller.runs.errors import CheckpointUnknown, RunConflict, RunUnknown
+from controller.runs.errors import CheckpointUnknown, NotPlannedYet, RunConflict, RunUnknown, StepUnknown
+from controller.runs.expectation import Expectation, expectation
 from controller.runs.holdings import Holdings, holdings
 from controller.runs.ledger import Price
+from controller.runs.plan_records import PlanRecord
 from controller.runs.service import DryRun
 from controller.runs.state import RunState
 from controller.runs.summary import summarise
 from shared.contracts.errors import CallConflict
 from shared.contracts.stage import Stage
 from shared.store.base import Event, RunRecord
+from tests.fakes.planned import known, prompts_of_epoch
 
 NUM_ROWS = 100
 CONFIG = {
@@ -37,6 +40,8 @@ class FakeService:
         self.logs: dict[str, list[Event]] = {}
         self.lines: dict[str, list[dict[str, Any]]] = {}
         self.folders: dict[str, dict[int, Path]] = {}
+        self.plans: dict[str, dict[int, PlanRecord]] = {}
+        self.traces: dict[str, dict[int, bytes]] = {}
         self.reasons: list[str] = []
         self.lives: list[ReplicaLife] = []
         self.platform_name = "simulated"
@@ -55,6 +60,7 @@ class FakeService:
         record = RunRecord(id=run, state=state, created_at=number, updated_at=number, config=CONFIG, info=info)
         self.records[run] = record
         self.logs[run], self.lines[run], self.folders[run] = [], [], {}
+        self.plans[run], self.traces[run] = {}, {}
         return record
 
     async def emit(self, run: str, kind: str, data: Mapping[str, Any]) -> None:
@@ -127,6 +133,32 @@ class FakeService:
     async def summary(self, run: str) -> Mapping[str, Any]:
         record = await self.get(run)
         return summarise(self.lines[run], started_at=record.created_at)
+
+    async def plan(self, run: str, step: int | None = None) -> PlanRecord:
+        await self.get(run)
+        plans = self.plans[run]
+        if not plans or (step is not None and step > max(plans)):
+            raise NotPlannedYet(f"step {step} of run {run} is not planned yet")
+        step = max(plans) if step is None else step
+        if step not in plans:
+            raise StepUnknown(f"run {run} kept no plan of step {step}")
+        return plans[step]
+
+    async def trace(self, run: str, *, from_step: int = 0) -> AsyncIterator[bytes]:
+        await self.get(run)
+
+        async def lines() -> AsyncIterator[bytes]:
+            for step, text in sorted(self.traces[run].items()):
+                if step >= from_step:
+                    yield text
+
+        return lines()
+
+    async def expect(self, document: Mapping[str, Any], overrides: Sequence[str]) -> Expectation:
+        self._fail()
+        config = load_config(document, overrides)
+        price = Price(cpu_hour_usd=36.0, gpu_hour_usd=0.0)
+        return expectation(known(), prompts_of_epoch(4), config, num_steps=4, price=price)
 
     async def events(self, run: str, *, after: str, wait_s: float) -> Sequence[Event]:
         await self.get(run)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.platforms.base import PlatformReply
+from controller.platforms.base import PlatformFigures, PlatformReply
 from controller.platforms.simulated.clock import EPOCH, virtual_now
 from controller.runs.state import PENDING, RunState
 from controller.runs.supervisor import OWNER_TTL_S, checkpoint_root
@@ -396,6 +396,9 @@ async def test_a_defect_of_the_controller_fails_the_run_without_its_details(
 
         def now(self) -> float:
             return virtual_now()
+
+        def figures(self) -> PlatformFigures:
+            return PlatformFigures()
 
     stack = await make_stack(tmp_path)
 

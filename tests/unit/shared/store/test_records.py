@@ -34,7 +34,7 @@ async def test_nothing_is_recorded_of_a_run_that_has_done_nothing(world: World) 
     kept = world.store.records
     assert await kept.lengths("run-1", ["a"]) == await kept.all_lengths("run-1") == {}
     assert await kept.plan("run-1", 0) is await kept.trace("run-1", 0) is await kept.profile("p") is None
-    assert list(await kept.traced_steps("run-1")) == []
+    assert list(await kept.traced_steps("run-1")) == list(await kept.planned_steps("run-1")) == []
     assert await kept.completion_headers(BATCH, [SampleId("a", 0)]) == {}
 
 
@@ -102,6 +102,9 @@ async def test_a_plan_is_put_while_its_step_runs_and_replaced_when_it_ends(world
     for plan in ("first round", "both rounds"):
         await kept.put_plan("run-1", 0, fence=fence, plan=plan)
         assert await kept.plan("run-1", 0) == plan
+    await kept.put_plan("run-1", 10, fence=fence, plan="a later one")
+    await kept.put_plan("run-1", 2, fence=fence, plan="a later one")
+    assert list(await kept.planned_steps("run-1")) == [0, 2, 10]
     await advance(world, fence, 0, plan="what came of it")
     assert await kept.plan("run-1", 0) == "what came of it"
 
