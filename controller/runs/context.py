@@ -18,6 +18,14 @@ Emit = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 """Adds an event to the run's log: its kind, and its data."""
 
 
+async def _unheard(line: str) -> None:
+    """Nobody follows the run."""
+
+
+async def _nothing() -> None:
+    """Nothing is to be done."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
     """One run in the hands of its owner. Holds no state of the run: that is the manifest."""
@@ -36,5 +44,9 @@ class RunContext:
     checkpoint_root: Path
     """The run's own folder: its checkpoints, its metrics."""
     emit: Emit
+    notify: Callable[[str], Awaitable[None]] = _unheard
+    """Adds a warning to the run's log."""
+    between_steps: Callable[[], Awaitable[None]] = _nothing
+    """Awaited before each step: functions may be changed then, and are looked at."""
     resume_from: Path | None = None
     """The checkpoint that the run begins from; ``None`` for version 0."""

@@ -78,6 +78,7 @@ class RunLoop:
                     await self._clean_up(head)
                     await self._settle_cleaning()
                     return head
+                await run.between_steps()
                 await run.emit("progress", {"phase": "step", "step": head.step, "total_steps": total})
                 head = await self._step(head, total)
         finally:

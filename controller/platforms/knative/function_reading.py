@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.platforms.base import FunctionState, RevisionState
-from controller.platforms.knative.conditions import condition
+from controller.platforms.knative.conditions import Condition, condition
 from controller.platforms.knative.kube_resources import KubeObject, annotations_of, labels_of, name_of
 from controller.platforms.knative.pod_reading import REVISION_LABEL, is_active, is_ready, trouble
 from controller.platforms.knative.times import duration_s
@@ -16,6 +16,7 @@ MIN_SCALE = f"{SCALING}min-scale"
 MAX_SCALE = f"{SCALING}max-scale"
 WINDOW = f"{SCALING}window"
 DEFAULT_WINDOW_S = 60.0
+GENERATION_LABEL = "serving.knative.dev/configurationGeneration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ def read_function(
         url=address_of(service),
         revision=main,
         image=str(container_of(service).get("image") or ""),
-        ready=condition(service, "Ready").status == "True" and not reason,
+        ready=_routes(service).status == "True" and not reason,
         reason=reason,
         num_replicas=len(active),
         num_ready=num_ready,
@@ -115,7 +116,7 @@ def _revision_states(
     service: KubeObject, revisions: Iterable[KubeObject], active: Sequence[KubeObject]
 ) -> Iterable[RevisionState]:
     targets = (service.get("status") or {}).get("traffic") or ()
-    for revision in sorted(revisions, key=name_of):
+    for revision in sorted(revisions, key=_age):
         name, ready = name_of(revision), condition(revision, "Ready")
         mine = [target for target in targets if target.get("revisionName") == name]
         yield RevisionState(
@@ -138,10 +139,21 @@ def _reason(service: KubeObject, revisions: Sequence[KubeObject], active: Sequen
         ready = condition(revision, "Ready")
         if name_of(revision) == main and ready.status == "False":
             return ready.text or "its revision is not ready"
-    ready = condition(service, "Ready")
+    ready = _routes(service)
     if ready.status == "True":
         return ""
     return ready.text or "Knative has not made it ready yet"
+
+
+def _routes(service: KubeObject) -> Condition:
+    """Whether requests reach it. The Service as a whole is not ready either while a revision that gets none fails."""
+    routes = condition(service, "RoutesReady")
+    return condition(service, "Ready") if routes == Condition() else routes
+
+
+def _age(revision: KubeObject) -> tuple[int, str]:
+    """Counts the Service's templates; names do not where a template names its revision itself."""
+    return _whole(labels_of(revision).get(GENERATION_LABEL)), name_of(revision)
 
 
 def _whole(value: object) -> int:

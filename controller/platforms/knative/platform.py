@@ -17,6 +17,7 @@ from controller.platforms.base import (
     ReplicaLife,
 )
 from controller.platforms.knative.calls import Calls
+from controller.platforms.knative.editor import KnativeEditor
 from controller.platforms.knative.function_reading import (
     RevisionLimits,
     address_of,
@@ -82,6 +83,8 @@ class KnativePlatform:
             limits=self._limits,
             on_patched=self._revisions.take,
         )
+        self.editor = KnativeEditor(self._client, self._services, self.now)
+        """Changes the functions."""
         self._holding: asyncio.Task[None] | None = None
         self._warned_of_retiring = False
 

@@ -138,6 +138,8 @@ class ApiServer:
         if known is None:
             raise KeyError(name)
         new = merged(known, patch)
+        if known.get("spec") != new.get("spec"):
+            new["metadata"]["generation"] = known["metadata"].get("generation", 0) + 1
         self.admit(kind, known, new)
         stored = self.store.put(kind, new, expected=patch.get("metadata", {}).get("resourceVersion"))
         self.committed(kind, known, stored)

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from controller.platforms.base import PlatformReply, ReplicaLife
 from controller.platforms.local.activator import QueueFull, TurnedAway
-from controller.platforms.local.cluster_defaults import KNATIVE
+from controller.platforms.local.cluster_defaults import KNATIVE, ClusterDefaults
 from controller.platforms.local.function_set import FunctionSet
 from controller.platforms.local.manifest import FunctionManifest
 from controller.platforms.local.manifest_parser import parse_manifest
@@ -78,9 +78,11 @@ class Knative:
         clock: Clock,
         pods: PacedPods,
         api: ApiServer | None = None,
+        defaults: ClusterDefaults = AT_ZERO,
         drain_s: float = 30.0,
         seed: int = 0,
     ) -> None:
+        self.defaults = defaults
         self.api = api or ApiServer()
         self.api.admit, self.api.committed = self._admit, self._committed
         self.pods = pods
@@ -97,6 +99,7 @@ class Knative:
         self._clock = clock
         self._manifests: dict[str, FunctionManifest] = {}
         self._annotations: dict[str, dict[str, str]] = {}
+        self._observed: dict[str, int] = {}
         self._showing: asyncio.Task[None] | None = None
         self._shown: list[Any] = []
 
@@ -105,6 +108,7 @@ class Knative:
         name = service["metadata"]["name"]
         known = self.api.store.get(SERVICES, name) or {}
         metadata = {**known.get("metadata", {}), **service["metadata"], "namespace": NAMESPACE}
+        metadata["generation"] = known.get("metadata", {}).get("generation", 0) + 1
         merged = {**known, **service, "metadata": metadata}
         self._admit(SERVICES, known, merged)
         self.api.store.put(SERVICES, merged)
@@ -183,7 +187,7 @@ class Knative:
     def show(self) -> None:
         """Write what there is now into the API's objects."""
         store = self.api.store
-        state = [self.functions.lives(), dict(self.troubles), copy.deepcopy(self._annotations)]
+        state = [self.functions.lives(), dict(self.troubles), copy.deepcopy(self._annotations), dict(self._observed)]
         state += [function.state("") for function in self.functions.functions.values()]
         if state == self._shown:
             return
@@ -218,7 +222,7 @@ class Knative:
         """The webhook."""
         try:
             if kind == SERVICES:
-                parse_manifest(json.dumps(_applied(new)), source="service", cluster=AT_ZERO)
+                parse_manifest(json.dumps(_applied(new)), source="service", cluster=self.defaults)
             elif kind == REVISIONS:
                 if old.get("spec") != new.get("spec"):
                     raise AdmissionRefused("spec is immutable")
@@ -230,7 +234,8 @@ class Knative:
         """The controllers."""
         name, annotations = new["metadata"]["name"], new["metadata"].get("annotations") or {}
         if kind == SERVICES:
-            manifest = parse_manifest(json.dumps(_applied(new)), source="service", cluster=AT_ZERO)
+            self._observed[name] = new["metadata"].get("generation", 1)
+            manifest = parse_manifest(json.dumps(_applied(new)), source="service", cluster=self.defaults)
             self._manifests[name] = manifest
             self.functions.apply({name: manifest}, {name: {}})
             for revision in self.functions.functions[name].revisions:
@@ -252,7 +257,10 @@ class Knative:
             "metadata": {
                 "name": revision.name,
                 "namespace": NAMESPACE,
-                "labels": {"serving.knative.dev/service": function},
+                "labels": {
+                    "serving.knative.dev/service": function,
+                    "serving.knative.dev/configurationGeneration": revision.name.rpartition("-")[2].lstrip("0"),
+                },
                 "annotations": dict(self._annotations[revision.name]),
             },
             "spec": {
@@ -281,7 +289,11 @@ class Knative:
             "latestCreatedRevisionName": newest,
             "latestReadyRevisionName": ready[-1] if ready else "",
             "traffic": traffic,
-            "conditions": [{"type": "Ready", "status": "True" if not waiting else "Unknown", "message": waiting}],
+            "observedGeneration": self._observed[name],
+            "conditions": [
+                {"type": "Ready", "status": "True" if not waiting else "Unknown", "message": waiting},
+                {"type": "RoutesReady", "status": "True" if traffic else "Unknown", "message": waiting},
+            ],
         }
 
     def _pod_object(self, life: ReplicaLife, annotations: Mapping[str, str]) -> Object:
