@@ -6,10 +6,10 @@ RLHFless (arXiv 2602.22718, section on actor scaling) takes
 
 T~ and C~ scaled to 0..1 between their least and largest over N_min..N_max, lambda = 0.7. Where all candidates have the
 same time (or cost) the paper divides by zero; here that part is 0 then. N_min and N_max are "predefined" there. Here
-N_max is what manifest, platform and prompts allow, and N_min the fewest actors that have room for all sequences at
-once: below it they wait in waves, or are pre-empted, and the step is slow without being cheaper; that is where the
-paper's sweet spot comes from. To the cost of an actor belongs what it holds without sampling: its cold start, the load
-of its weights and its drain, unless it is up already.
+N_max is what manifest, platform and prompts allow, and N_min the fewest actors that have room for all sequences at once
+(in as few waves as N_max has, if that is more than one): below it they wait in waves, or are pre-empted, and the step
+is slow without being cheaper; that is where the paper's sweet spot comes from. To the cost of an actor belongs what it
+holds without sampling: its cold start, the load of its weights and its drain, unless it is up already.
 
 The scaling has a trap, which the paper notes as a distortion: it forgets magnitudes. Whether more actors cost a
 hundredth more or ten times as much, C~ goes from 0 to 1; so lambda = 0.5 is no exchange rate between seconds and
@@ -25,14 +25,14 @@ the step ends, whoever computes, so its cost is that of the time, and the fastes
 Between equals it is the larger one, which stands a wrong estimate better. With equal lengths that gives one actor per
 thread."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.scheduling.actor_time import Floats, Ints, TimedWork, Work
-from controller.scheduling.assignment import cheapest_cuts, equal_cuts, run_seconds
+from controller.scheduling.actor_time import ROUNDING, Floats, Ints, TimedWork, Work
+from controller.scheduling.assignment import Arrangement, cheapest_cuts, even_cuts
 from controller.scheduling.decode_profile import DecodeProfile
 
 Bools = NDArray[np.bool_]
@@ -81,6 +81,15 @@ class Candidate:
     """Whether the start of all others is hidden behind the actor beside the learner."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Comparison:
+    """All numbers of actors that were compared."""
+
+    table: tuple[Candidate, ...]
+    arrangements: Mapping[int, Arrangement]
+    """By the number of actors: who gets which part of the sorted work."""
+
+
 def choose_num_actors(num_items: int, num_threads: int, max_actors: int) -> int:
     """The number without any profile of lengths or speed: one per compute thread, at least 1, for so many items."""
     return max(1, min(num_items, num_threads, max_actors))
@@ -102,6 +111,16 @@ def fewest_with_room(work: Work, profile: DecodeProfile) -> int:
     return max(1, by_places, int(np.ceil(held.max() / profile.kv_capacity_tokens)))
 
 
+def fewest_in_waves(with_room: int, most: int) -> int:
+    """The fewest of at most ``most`` actors that take no more waves than these, where so many have room for all at
+    once.
+
+    With enough actors that is one wave.
+    """
+    waves = -(-with_room // most)
+    return -(-with_room // waves)
+
+
 def shared_profile(profile: DecodeProfile, num_actors: int, threads: int, profile_threads: int) -> DecodeProfile:
     """The speed of each of so many actors that compute on the same threads, each on its part of them.
 
@@ -119,35 +138,34 @@ def shared_profile(profile: DecodeProfile, num_actors: int, threads: int, profil
     )
 
 
-def candidates(
+def compare(
     batches: Sequence[tuple[Work, Sequence[int]]],
     profile: DecodeProfile,
     limits: ActorLimits,
     lambda_: float,
     *,
     unequal: bool = True,
-) -> tuple[Candidate, ...]:
-    """Every number of actors that is given, with its score, in the order given.
+) -> Comparison:
+    """Every number of actors that is given, in that order, each with the cut of its work.
 
     ``batches`` holds the work, cut into enough parts, and the numbers of actors to compare for it.
     """
-    kept = [(work, np.array(numbers)) for work, numbers in batches if numbers]
-    table = [_figures(work, counts, profile, limits, unequal=unequal) for work, counts in kept]
-    numbers = np.concatenate([counts for _, counts in kept])
-    time_s, held_s, overlaps = (np.concatenate(column) for column in zip(*table, strict=True))
-    new = np.maximum(0, numbers - limits.num_warm)
-    time_s = time_s + np.where(new > 0, limits.start_s, 0.0)
+    rows: list[_Row] = []
+    for work, numbers in batches:
+        rows += _rows(work, np.array(numbers), profile, limits, unequal=unequal) if numbers else []
+    new = np.maximum(0, np.array([row.num_actors for row in rows]) - limits.num_warm)
+    time_s = np.array([row.time_s for row in rows]) + np.where(new > 0, limits.start_s, 0.0)
     if limits.shared_threads is None:
-        cost = limits.units_per_actor * (held_s + new * limits.overhead_s)
+        cost = limits.units_per_actor * (np.array([row.held_s for row in rows]) + new * limits.overhead_s)
     else:
         cost = limits.shared_threads * time_s
-    scores = score(time_s, cost, lambda_)
-    return tuple(
-        Candidate(num_actors=number, time_s=seconds, cost=price, score=value, overlaps=hidden)
-        for number, seconds, price, value, hidden in zip(
-            numbers.tolist(), time_s.tolist(), cost.tolist(), scores.tolist(), overlaps.tolist(), strict=True
+    table = tuple(
+        Candidate(num_actors=row.num_actors, time_s=seconds, cost=price, score=value, overlaps=row.overlaps)
+        for row, seconds, price, value in zip(
+            rows, time_s.tolist(), cost.tolist(), score(time_s, cost, lambda_).tolist(), strict=True
         )
     )
+    return Comparison(table=table, arrangements={row.num_actors: row.arrangement for row in rows})
 
 
 def best(table: Sequence[Candidate], limits: ActorLimits) -> Candidate:
@@ -170,17 +188,35 @@ def profile_of(profile: DecodeProfile, num_actors: int, limits: ActorLimits) -> 
     return shared_profile(profile, num_actors, limits.shared_threads, limits.profile_threads)
 
 
-def _figures(
-    work: Work, numbers: Ints, profile: DecodeProfile, limits: ActorLimits, *, unequal: bool
-) -> tuple[Floats, Floats, Bools]:
-    """Seconds of the slowest actor, of all together, and whether the others are hidden: each [len(numbers)]."""
-    time_s, held_s, overlaps = np.empty(len(numbers)), np.empty(len(numbers)), np.ones(len(numbers), dtype=bool)
-    for rows in _alike(numbers, limits):
-        timed = TimedWork(work, profile_of(profile, int(numbers[rows[0]]), limits))
-        seconds = _seconds(timed, numbers[rows], unequal=unequal)
-        time_s[rows], held_s[rows] = seconds.max(axis=1), seconds.sum(axis=1)
-        overlaps[rows] = _overlap(seconds, numbers[rows], limits)
-    return time_s, held_s, overlaps
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Row:
+    """One number of actors, with the cut of its work."""
+
+    num_actors: int
+    arrangement: Arrangement
+    time_s: float
+    held_s: float
+    overlaps: bool
+
+
+def _rows(work: Work, numbers: Ints, profile: DecodeProfile, limits: ActorLimits, *, unequal: bool) -> list[_Row]:
+    rows: dict[int, _Row] = {}
+    places = np.arange(len(work.counts))
+    for alike in _alike(numbers, limits):
+        counts = numbers[alike]
+        timed = TimedWork(work, profile_of(profile, int(counts[0]), limits))
+        cuts, seconds = cheapest_cuts(timed, counts) if unequal else even_cuts(timed, counts)
+        columns = (counts.tolist(), seconds.max(axis=1).tolist(), seconds.sum(axis=1).tolist())
+        hidden = _overlap(seconds, counts, limits).tolist()
+        for row, (count, time_s, held_s) in enumerate(zip(*columns, strict=True)):
+            rows[count] = _Row(
+                num_actors=count,
+                arrangement=Arrangement(places=places, cuts=cuts[row, : count + 1], seconds=seconds[row, :count]),
+                time_s=time_s,
+                held_s=held_s,
+                overlaps=hidden[row],
+            )
+    return [rows[number] for number in numbers.tolist()]
 
 
 def _alike(numbers: Ints, limits: ActorLimits) -> list[Ints]:
@@ -191,12 +227,6 @@ def _alike(numbers: Ints, limits: ActorLimits) -> list[Ints]:
     return [np.array([row for row, of in enumerate(speed) if of == kind]) for kind in dict.fromkeys(speed)]
 
 
-def _seconds(timed: TimedWork, numbers: Ints, *, unequal: bool) -> Floats:
-    if unequal:
-        return cheapest_cuts(timed, numbers)[1]
-    return run_seconds(timed, equal_cuts(timed.size, numbers))
-
-
 def _overlap(seconds: Floats, numbers: Ints, limits: ActorLimits) -> Bools:
     """Whether no other actor ends later than the last one, which holds the longest prompts and starts earlier."""
     if limits.head_start_s is None:
@@ -205,7 +235,7 @@ def _overlap(seconds: Floats, numbers: Ints, limits: ActorLimits) -> Bools:
     first = seconds[rows, numbers - 1]
     others = seconds.copy()
     others[rows, numbers - 1] = 0.0
-    hidden: Bools = (numbers == 1) | (others.max(axis=1) <= first + limits.head_start_s)
+    hidden: Bools = (numbers == 1) | (others.max(axis=1) <= first * (1 + ROUNDING) + limits.head_start_s)
     return hidden
 
 

@@ -109,11 +109,11 @@ class TimedWork:
     """Work with the time of every run of neighbours on one actor.
 
     Positions are 0..n between loads: the run ``[begin, end)`` holds the loads at the places ``begin`` to ``end - 1``.
-    All methods take arrays of positions. Pure: it is made once per profile and not changed."""
+    All methods take arrays of positions. It is made once per profile, and what it says does not change.
+    """
 
     def __init__(self, work: Work, profile: DecodeProfile, *, is_sorted: bool = True) -> None:
-        """``is_sorted``: over all of the work, which ``first_within`` needs; else only within each run that is
-        asked."""
+        """``is_sorted``: all of the work, as ``first_within`` needs it; else only within each run that is asked."""
         self.size = len(work.counts)
         base, capacity = profile.base_s, profile.kv_capacity_tokens
         self._work = _sums(
@@ -122,7 +122,7 @@ class TimedWork:
             + profile.per_context_token_s * work.context
         )
         self._longest_s = np.concatenate([[0.0], base * work.longest])
-        self._waves = _waves(work, profile, is_sorted=is_sorted)
+        self._waves = _Waves(work, profile, is_sorted=is_sorted)
         self._throughput: list[Floats] = []
         """Least seconds of the base, by what bounds the steps besides the longest."""
         self._again: Floats | None = None
@@ -135,24 +135,25 @@ class TimedWork:
             if profile.preempts:
                 self._again = _sums(work.footprint * profile.prefill_token_s)
                 self._room_s = capacity * profile.prefill_token_s
-        self._bounding = [self._work, *(self._work + sums for sums in self._throughput)]
-        again = self._again
-        self._bounding_again = [] if again is None else [sums + again for sums in self._bounding]
+        self._through_to = self._longest_s + self._work
+        self._bounding = [self._work + sums for sums in self._throughput]
 
     def seconds(self, begin: Ints, end: Ints) -> Floats:
         """Seconds of each run ``[begin, end)``; 0 where it is empty."""
         steps_s = self._longest_s[end]
         for sums in self._throughput:
-            steps_s = np.maximum(steps_s, sums[end] - sums[begin])
-        for place, wave_s in self._waves:
+            np.maximum(steps_s, sums[end] - sums[begin], out=steps_s)
+        for number in range(1, self._waves.most):
+            place, wave_s = self._waves.ends(number)
             has_wave = place[end] > begin
             if not has_wave.any():
                 break  # no run has more waves
-            steps_s = np.where(has_wave, np.maximum(steps_s, wave_s[end]), steps_s)
-        seconds = steps_s + (self._work[end] - self._work[begin])
+            np.maximum(steps_s, wave_s[end], out=steps_s, where=has_wave)
+        steps_s += self._work[end]
+        steps_s -= self._work[begin]
         if self._again is not None:
-            seconds = seconds + np.maximum(0.0, self._again[end] - self._again[begin] - self._room_s)
-        return np.where(end > begin, seconds, 0.0)
+            steps_s += np.maximum(0.0, self._again[end] - self._again[begin] - self._room_s)
+        return np.where(end > begin, steps_s, 0.0)
 
     def first_within(self, end: Ints, bound_s: Floats) -> Ints:
         """The smallest begin of each run that ends at ``end`` and takes at most ``bound_s``; ``end`` if there is none.
@@ -160,24 +161,49 @@ class TimedWork:
         ``seconds`` is the largest of a few sums, so each of them says by one binary search where the run may begin.
         """
         bound = bound_s * (1 + ROUNDING)
-        begin = self._begin(0, self._longest_s[end], end, bound)
-        for number in range(1, len(self._bounding)):
-            begin = np.maximum(begin, self._begin(number, 0.0, end, bound))
-        for place, wave_s in self._waves:
+        begin = self._begin(self._work, self._through_to[end] - bound, end)
+        for sums in self._bounding:
+            begin = np.maximum(begin, self._begin(sums, sums[end] - bound, end))
+        for number in range(1, self._waves.most):
+            place, wave_s = self._waves.ends(number)
             last = place[end]
             if not (last > begin).any():
                 break
-            begin = np.maximum(begin, np.minimum(last, self._begin(0, wave_s[end], end, bound)))
+            within = self._begin(self._work, wave_s[end] + self._work[end] - bound, end)
+            begin = np.maximum(begin, np.minimum(last, within))
         return np.minimum(begin, end)
 
-    def _begin(self, number: int, head: Floats | float, end: Ints, bound: Floats) -> Ints:
-        """Where ``head + sums[end] - sums[begin] <= bound`` begins to hold, with what is computed again and without."""
-        sums = self._bounding[number]
-        begin = sums.searchsorted(sums[end] + (head - bound))
-        if self._bounding_again:
-            sums = self._bounding_again[number]
-            begin = np.maximum(begin, sums.searchsorted(sums[end] + (head - bound - self._room_s)))
+    def _begin(self, sums: Floats, least: Floats, end: Ints) -> Ints:
+        """Where ``sums`` reaches ``least``, also with what is computed again."""
+        begin = sums.searchsorted(least)
+        if self._again is not None:
+            again = (sums + self._again).searchsorted(least + self._again[end] - self._room_s)
+            begin = np.maximum(begin, again)
         return begin
+
+
+class _Waves:
+    """Waves of sequences on one actor, by the end of a run; those that are asked for are worked out once."""
+
+    def __init__(self, work: Work, profile: DecodeProfile, *, is_sorted: bool) -> None:
+        self._base = profile.base_s
+        self._at_once = _at_once(work, profile, is_sorted=is_sorted)
+        self._before = np.concatenate([[0], np.cumsum(work.counts)])
+        typical = work.tokens / work.counts
+        self._typical = np.maximum.accumulate(typical) if is_sorted else typical
+        self._ends: dict[int, tuple[Ints, Floats]] = {}
+        self.most = min(MAX_WAVES, -(-int(self._before[-1]) // int(self._at_once.min())))
+
+    def ends(self, number: int) -> tuple[Ints, Floats]:
+        """Of the wave after ``number`` others, [n + 1] each: the position before which a run begins that has one, and
+        the seconds of all its waves up to this one."""
+        if number not in self._ends:
+            sequence = self._before - 1 - number * self._at_once
+            load = self._before.searchsorted(sequence, side="right") - 1
+            exists = sequence >= 0
+            seconds = self._base * (number + 1) * self._typical[np.maximum(load, 0)]
+            self._ends[number] = np.where(exists, load + 1, 0), np.where(exists, seconds, 0.0)
+        return self._ends[number]
 
 
 def actor_seconds(loads: Sequence[Load], profile: DecodeProfile) -> float:
@@ -196,24 +222,6 @@ def _at_once(work: Work, profile: DecodeProfile, *, is_sorted: bool) -> Ints:
         one = np.maximum.accumulate(one) if is_sorted else one
         most[1:] = np.clip(profile.kv_capacity_tokens // one, 1, profile.max_num_sequences)
     return most
-
-
-def _waves(work: Work, profile: DecodeProfile, *, is_sorted: bool) -> list[tuple[Ints, Floats]]:
-    """Of the second and later waves, by the end of a run: where it begins at the latest to have one, and its
-    seconds."""
-    at_once = _at_once(work, profile, is_sorted=is_sorted)
-    before = np.concatenate([[0], np.cumsum(work.counts)])
-    num_waves = min(MAX_WAVES, -(-int(before[-1]) // int(at_once.min())))
-    typical = work.tokens / work.counts
-    typical = np.maximum.accumulate(typical) if is_sorted else typical
-    waves = []
-    for number in range(1, num_waves):
-        sequence = before - 1 - number * at_once
-        load = np.searchsorted(before, sequence, side="right").astype(np.int64) - 1
-        exists = sequence >= 0
-        seconds = np.where(exists, profile.base_s * (number + 1) * typical[np.maximum(load, 0)], 0.0)
-        waves.append((np.where(exists, load + 1, 0), seconds))
-    return waves
 
 
 def _sums(values: Floats) -> Floats:

@@ -74,11 +74,7 @@ def arrange(work: Work, profile: DecodeProfile, num_actors: int, assignment: Ass
     match assignment:
         case "sorted_unequal" | "sorted_equal":
             timed = TimedWork(work, profile)
-            if assignment == "sorted_unequal":
-                cuts, seconds = cheapest_cuts(timed, count)
-            else:
-                cuts = equal_cuts(size, count)
-                seconds = run_seconds(timed, cuts)
+            cuts, seconds = (cheapest_cuts if assignment == "sorted_unequal" else even_cuts)(timed, count)
             return Arrangement(places=np.arange(size), cuts=cuts[0], seconds=seconds[0])
         case "in_order" | "random":
             batch = np.argsort(work.order)
@@ -130,20 +126,24 @@ def unequal_cuts(work: TimedWork, num_actors: Ints, bounds_s: Floats) -> Ints:
     rows = np.argsort(-num_actors, kind="stable")
     wanted, bounds = num_actors[rows], bounds_s[rows]
     most = int(wanted[0])
-    cuts = np.full((len(rows), most + 1), work.size, dtype=np.int64)
+    begins = np.empty((most, len(rows)), dtype=np.int64)
     end = np.full(len(rows), work.size, dtype=np.int64)
     # Rows are sorted by their number of actors, so those that still have actors left are a beginning.
-    alive = np.searchsorted(-wanted, -np.arange(1, most + 1), side="right")
+    alive = np.searchsorted(-wanted, -np.arange(1, most + 1), side="right").tolist()
     for given in range(1, most):
-        count = int(alive[given])
-        left = wanted[:count] - given
-        begin = work.first_within(end[:count], bounds[:count])
-        end[:count] = np.minimum(np.maximum(begin, left), end[:count] - 1)
-        cuts[np.arange(count), left] = end[:count]
+        count = alive[given]
+        end = end[:count]
+        begin = np.maximum(work.first_within(end, bounds[:count]), wanted[:count] - given)
+        end = np.minimum(begin, end - 1)
+        begins[given, :count] = end
+    # The actors of a row were given in turn from its last one on.
+    given_at = wanted[:, None] - np.arange(most + 1)[None, :]
+    cuts = np.full((len(rows), most + 1), work.size, dtype=np.int64)
+    inner = (given_at > 0) & (given_at < wanted[:, None])
+    row, column = inner.nonzero()
+    cuts[rows[row], column] = begins[given_at[inner], row]
     cuts[:, 0] = 0
-    result = np.empty_like(cuts)
-    result[rows] = cuts
-    return result
+    return cuts
 
 
 def run_seconds(work: TimedWork, cuts: Ints) -> Floats:
@@ -151,10 +151,15 @@ def run_seconds(work: TimedWork, cuts: Ints) -> Floats:
     return work.seconds(cuts[:, :-1], cuts[:, 1:])
 
 
+def even_cuts(work: TimedWork, num_actors: Ints) -> tuple[Ints, Floats]:
+    """Equal cuts and their seconds."""
+    cuts = equal_cuts(work.size, num_actors)
+    return cuts, run_seconds(work, cuts)
+
+
 def cheapest_cuts(work: TimedWork, num_actors: Ints) -> tuple[Ints, Floats]:
     """Unequal cuts and their seconds, where they are no slower and no dearer than the equal ones; else those."""
-    equal = equal_cuts(work.size, num_actors)
-    equal_s = run_seconds(work, equal)
+    equal, equal_s = even_cuts(work, num_actors)
     unequal = unequal_cuts(work, num_actors, equal_s.max(axis=1))
     unequal_s = run_seconds(work, unequal)
     slack = 1 + 2 * ROUNDING

@@ -26,6 +26,7 @@ FORGETTING = 0.9
 """Weight of what was known before, at each new set of observations: half is forgotten in seven steps."""
 NEGLIGIBLE = 1e-3
 """Weight below which an observation is dropped."""
+NO_TIME_S = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ def fit(observations: Sequence[DecodeObservation], prior: DecodeProfile) -> Deco
     loads = np.array([(1.0, one.num_sequences, one.context_tokens) for one in seen])
     start = np.array([prior.base_s, prior.per_sequence_s, prior.per_context_token_s])
     # The prior knows the proportions; the overall speed of this machine is measured.
-    start = start * float(np.exp(np.average(np.log(steps / (loads @ start)), weights=weights**2)))
+    start = start * float(np.exp(np.average(np.log(steps / np.maximum(loads @ start, NO_TIME_S)), weights=weights**2)))
     # Coefficients as multiples of what they contribute at the mean load make them comparable.
     units = float(np.average(steps, weights=weights**2)) / np.maximum(np.average(loads, axis=0, weights=weights**2), 1)
     rows = (loads * units) * (weights / steps)[:, None]

@@ -11,8 +11,9 @@ import numpy as np
 from controller.scheduling.actor_count import (
     ActorLimits,
     best,
-    candidates,
     choose_num_actors,
+    compare,
+    fewest_in_waves,
     fewest_with_room,
     profile_of,
 )
@@ -75,12 +76,15 @@ def plan_step(observations: StepObservations, policy: SchedulePolicy) -> StepPla
     batches = _batches(observations, policy, profile, limits)
     by_work = [(parts.work, numbers) for parts, numbers in batches]
     unequal = policy.assignment == "sorted_unequal"
-    table = candidates(by_work, profile, limits, policy.lambda_, unequal=unequal)
-    chosen = best(table, limits)
-    parts = next(parts for parts, numbers in batches if chosen.num_actors in numbers)
-    speed = profile_of(profile, chosen.num_actors, limits)
-    arrangement = arrange(parts.work, speed, chosen.num_actors, policy.assignment, observations.seed)
-    if policy.assignment == "sorted_unequal":
+    compared = compare(by_work, profile, limits, policy.lambda_, unequal=unequal)
+    num_actors = best(compared.table, limits).num_actors
+    parts = next(parts for parts, numbers in batches if num_actors in numbers)
+    speed = profile_of(profile, num_actors, limits)
+    if policy.assignment in ("sorted_unequal", "sorted_equal"):
+        arrangement = compared.arrangements[num_actors]
+    else:
+        arrangement = arrange(parts.work, speed, num_actors, policy.assignment, observations.seed)
+    if unequal:
         shared = observations.resources.shared_threads
         parts, arrangement = split_long_groups(parts, arrangement, speed, policy.lambda_, shared_threads=shared)
     prefill = choose_prefill(_prefill_figures(observations, parts, arrangement, speed), policy.prefill, policy.lambda_)
@@ -101,11 +105,11 @@ def plan_step(observations: StepObservations, policy: SchedulePolicy) -> StepPla
         rollout_threads=threads_of_actor(observations.resources, len(arrangement)),
         learner_threads=observations.resources.num_threads,
         expected=expected,
-        candidates=table,
+        candidates=compared.table,
         prefill=prefill,
         placement=placements.actors,
         unhonoured=placements.unhonoured,
-        techniques=technique_figures(observations, policy, parts, arrangement, table, prefill, speed),
+        techniques=technique_figures(observations, policy, parts, arrangement, compared.table, prefill, speed),
     )
 
 
@@ -150,7 +154,7 @@ def _batches(
         least = most = limits.max_actors
     else:
         most = limits.max_actors
-        least = min(most, limits.min_actors or fewest_with_room(whole.work, profile))
+        least = min(most, limits.min_actors or fewest_in_waves(fewest_with_room(whole.work, profile), most))
     batches = [(whole, range(least, min(most, len(groups)) + 1))]
     for slices in range(2, -(-most // len(groups)) + 1):
         numbers = range(max(least, (slices - 1) * len(groups) + 1), min(most, slices * len(groups)) + 1)

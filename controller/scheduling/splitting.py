@@ -16,6 +16,8 @@ from controller.scheduling.assignment import Arrangement, arrange
 from controller.scheduling.decode_profile import DecodeProfile
 from controller.scheduling.parts import Parts, sliced_groups
 
+LEAST_PART = 0.25
+"""Of the slowest actor's time: what the tokens of one group take, if it is to be split."""
 LEAST_GAIN = 0.05
 """Relative gain below which a group is left in one piece: estimates are no better than that."""
 
@@ -30,14 +32,16 @@ def split_long_groups(
     num_actors, size = len(arrangement), parts.group_size
     if parts.place is not None or num_actors == 1 or size == 1:
         return parts, arrangement
-    alone = np.empty(len(parts.groups))
+    work = parts.work
     places = np.arange(len(parts.groups))
-    alone[parts.work.order] = TimedWork(parts.work, profile).seconds(places, places + 1)
-    share = float(arrangement.seconds.mean())
-    slices = np.clip(np.ceil(alone / share), 1, min(size, num_actors)).astype(int).tolist()
-    if max(slices) == 1:
+    alone = TimedWork(work, profile).seconds(places, places + 1)
+    divisible = alone - profile.base_s * work.longest - profile.prefill_token_s * work.prompt_tokens
+    if divisible.max() < LEAST_PART * arrangement.seconds.max():
         return parts, arrangement
-    cut = sliced_groups(parts.groups, size, slices)
+    share = float(arrangement.seconds.mean())
+    slices = np.empty(len(parts.groups), dtype=np.int64)
+    slices[work.order] = np.clip(np.ceil(alone / share), 1, min(size, num_actors))
+    cut = sliced_groups(parts.groups, size, slices.tolist())
     changed = arrange(cut.work, profile, num_actors, "sorted_unequal")
     faster = math.log(arrangement.seconds.max() / changed.seconds.max())
     cheaper = faster if shared_threads else math.log(arrangement.seconds.sum() / changed.seconds.sum())

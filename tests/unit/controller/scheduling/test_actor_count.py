@@ -11,8 +11,9 @@ from controller.scheduling.actor_count import (
     ActorLimits,
     Candidate,
     best,
-    candidates,
     choose_num_actors,
+    compare,
+    fewest_in_waves,
     fewest_with_room,
     score,
     shared_profile,
@@ -33,7 +34,7 @@ def table_of(
 ) -> tuple[Candidate, ...]:
     limits = limits or ActorLimits(max_actors=len(lengths))
     numbers = range(1, min(limits.max_actors, len(lengths)) + 1)
-    return candidates([(work_of(lengths), numbers)], profile, limits, lambda_)
+    return compare([(work_of(lengths), numbers)], profile, limits, lambda_).table
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_number_whose_transfers_are_not_hidden_is_no_candidate() -> None:
 
 def test_without_any_that_overlaps_the_best_of_all_is_taken() -> None:
     limits = ActorLimits(max_actors=6, head_start_s=-50.0)
-    table = candidates([(work_of([100.0] * 6), range(2, 7))], PROFILE, limits, 1.0)
+    table = compare([(work_of([100.0] * 6), range(2, 7))], PROFILE, limits, 1.0).table
     assert not any(one.overlaps for one in table)
     assert best(table, limits).num_actors == 6
 
@@ -143,6 +144,13 @@ def test_the_fewest_actors_hold_everything_at_once(slots: int, room: int | None,
     """12 completions of 10 + 90 tokens; room is counted in tokens, whoever has them."""
     profile = replace(PROFILE, max_num_sequences=slots, kv_capacity_tokens=room)
     assert fewest_with_room(work_of([90.0] * 12), profile) == expected
+
+
+@pytest.mark.parametrize(("with_room", "most", "expected"), [(3, 8, 3), (8, 8, 8), (9, 8, 5), (24, 8, 8), (25, 8, 7)])
+def test_where_not_all_fit_at_once_no_more_waves_are_taken_than_must_be(
+    with_room: int, most: int, expected: int
+) -> None:
+    assert fewest_in_waves(with_room, most) == expected
 
 
 def test_sequences_that_end_early_make_room() -> None:
