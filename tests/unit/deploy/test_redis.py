@@ -15,12 +15,13 @@ from controller.platforms.local.redis_server import find_server, free_port
 from shared.contracts.errors import StoreUnavailable
 from shared.store.redis_connection import RedisConnection, text
 from tests.manifests.pods import pods_of
-from tests.manifests.tree import BASE, base_documents, documents
+from tests.manifests.tree import BASE, OVERLAYS, Document, base_documents, built, documents, needs_kubectl
 
 PASSWORD = "a password # with 'signs'"
 OVERRIDES = "\nbind 127.0.0.1\nport {port}\n"
 """Later lines win: a test's server keeps to its own machine."""
-MIB = 2**20
+UNITS = {"mb": 2**20, "gb": 2**30}
+"""As Redis reads them."""
 
 
 def redis_container(file: str) -> dict[str, Any]:
@@ -28,10 +29,10 @@ def redis_container(file: str) -> dict[str, Any]:
     return pod.containers[0]
 
 
-def memory_bytes(file: str) -> int:
-    """What the server may hold."""
-    [value] = [entry["value"] for entry in redis_container(file)["env"] if entry["name"] == "REDIS_MAXMEMORY"]
-    return int(value.removesuffix("mb")) * MIB
+def memory_bytes(found: dict[str, Any]) -> int:
+    """What the container's server may hold."""
+    [value] = [entry["value"] for entry in found["env"] if entry["name"] == "REDIS_MAXMEMORY"]
+    return int(value[:-2]) * UNITS[value[-2:]]
 
 
 def configuration(file: str, folder: Path) -> tuple[str, str]:
@@ -75,7 +76,7 @@ async def test_a_server_is_what_the_manifest_says(file: str, expected: dict[str,
         redis, stranger = connect(PASSWORD), connect(None)
         found = {name: text((await redis.command("CONFIG", "GET", name))[1]) for name in expected}
         assert found == expected
-        assert int((await redis.command("CONFIG", "GET", "maxmemory"))[1]) == memory_bytes(file)
+        assert int((await redis.command("CONFIG", "GET", "maxmemory"))[1]) == memory_bytes(redis_container(file))
         with pytest.raises(StoreUnavailable, match="REDIS_PASSWORD"):
             await stranger.command("PING")
         await redis.close()
@@ -89,19 +90,45 @@ def test_the_password_is_in_no_argument(file: str, tmp_path: Path) -> None:
     assert arguments == "-\n"
 
 
-def test_what_runs_may_keep_fits_the_servers() -> None:
-    budgets: dict[str, set[int]] = {}
-    for pod in pods_of(base_documents()):
-        for entry in pod.containers[0].get("env", ()):
+def sizes_problems(found: list[Document]) -> list[str]:
+    """Where a run may keep more than its server holds, or a server holds more than its pod may have."""
+    problems, budgets, servers = [], {}, {}
+    for pod in pods_of(found):
+        [container, *_] = pod.containers
+        for entry in container.get("env", ()):
             if entry["name"] in ("RLHFLESS_BLOB_BUDGET_BYTES", "RLHFLESS_PREFIX_KV_BYTES"):
                 budgets.setdefault(entry["name"], set()).add(int(entry["value"]))
-    [blobs], [prefix_kv] = budgets["RLHFLESS_BLOB_BUDGET_BYTES"], budgets["RLHFLESS_PREFIX_KV_BYTES"]
-    assert blobs < memory_bytes("redis.yaml")
-    assert prefix_kv < memory_bytes("redis-cache.yaml")
+        if container["name"] == "redis":
+            servers[pod.owner] = container
+    for name, server, times in (
+        # While the append-only file is rewritten, changed pages are held twice.
+        ("RLHFLESS_BLOB_BUDGET_BYTES", "StatefulSet redis", 2),
+        ("RLHFLESS_PREFIX_KV_BYTES", "Deployment redis-cache", 1),
+    ):
+        holds = memory_bytes(servers[server])
+        if len(budgets[name]) != 1:
+            problems.append(f"{name} differs: {budgets[name]}")
+        if max(budgets[name]) >= holds:
+            problems.append(f"{name} is {max(budgets[name])}, and {server} holds {holds}")
+        if times * holds > parse_quantity(servers[server]["resources"]["limits"]["memory"]):
+            problems.append(f"{server} holds {holds}, too much for its limit")
+    return problems
 
 
-def test_a_rewrite_of_the_file_fits_the_memory_limit() -> None:
-    """While it goes on, changed pages are held twice."""
-    for file, times in (("redis.yaml", 2), ("redis-cache.yaml", 1)):
-        limit = parse_quantity(redis_container(file)["resources"]["limits"]["memory"])
-        assert times * memory_bytes(file) <= limit
+def test_what_runs_may_keep_fits_the_servers_and_these_their_pods() -> None:
+    assert sizes_problems(base_documents()) == []
+
+
+@needs_kubectl
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda folder: folder.name)
+def test_they_fit_in_every_overlay(overlay: Path) -> None:
+    assert sizes_problems(built(overlay)) == []
+
+
+def test_sizes_that_do_not_fit_are_seen() -> None:
+    found = base_documents()
+    for pod in pods_of(found):
+        for entry in pod.containers[0].get("env", ()):
+            if entry["name"] == "REDIS_MAXMEMORY":
+                entry["value"] = "512mb" if pod.owner == "StatefulSet redis" else "2gb"
+    assert len(sizes_problems(found)) == 2
