@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from controller.runs.config.problems import ConfigInvalid
 from controller.runs.context import RunContext
 from controller.runs.data.library import DatasetLibrary
 from controller.runs.errors import RunFailed, RunLost
+from controller.runs.function_swaps import FunctionSwaps
 from controller.runs.ledger import Price
 from controller.runs.loop import RunLoop
 from controller.runs.prepared import Prepared, prepare
-from controller.runs.scrubbing import scrubbed_text
-from controller.runs.stage_client import StageClient
 from controller.runs.resources import resources_of
 from controller.runs.run_functions import RunFunctions, stages_of
+from controller.runs.scrubbing import scrubbed_text
+from controller.runs.stage_client import StageClient
 from controller.runs.state import PENDING, RunState
 from controller.runs.unchanged import check_unchanged
 from controller.settings import ControllerSettings
@@ -47,14 +49,24 @@ class Supervisor:
     """Drives the runs of one store on one platform."""
 
     def __init__(
-        self, settings: ControllerSettings, store: Store, blobs: BlobStore, platform: Platform, *, token: str
+        self,
+        settings: ControllerSettings,
+        store: Store,
+        blobs: BlobStore,
+        platform: Platform,
+        *,
+        token: str,
+        swaps: FunctionSwaps | None = None,
     ) -> None:
-        """``token`` is what the functions ask of their callers."""
+        """``token`` is what the functions ask of their callers; ``swaps``: changes of the functions, if there may be
+        any. With them functions are also checked before a run, and looked at between its steps.
+        """
         self._settings = settings
         self._store = store
         self._blobs = blobs
         self._platform = platform
         self._token = token
+        self._swaps = swaps
         self._owner = f"{socket.gethostname()}/{os.getpid()}/{os.urandom(4).hex()}"
         self._wake = asyncio.Event()
 
@@ -66,6 +78,8 @@ class Supervisor:
         """Own and drive runs until cancelled."""
         while True:
             try:
+                if self._swaps is not None and await self._is_idle():
+                    await self._swaps.perform_idle()
                 record = await self._next()
                 worked = record is not None and await self._take(record)
             except (StoreUnavailable, StoreRefused) as error:
@@ -79,6 +93,11 @@ class Supervisor:
     async def _next(self) -> RunRecord | None:
         records = await self._store.runs.list()
         return next((record for record in records if record.state in PENDING), None)
+
+    async def _is_idle(self) -> bool:
+        """Whether no run goes on, here or with another controller: those that wait do not use the functions yet."""
+        states = [RunState(record.state) for record in await self._store.runs.list()]
+        return all(state is RunState.QUEUED or state.is_terminal for state in states)
 
     async def _take(self, record: RunRecord) -> bool:
         """Own the run and drive it to where it ends. False if another controller owns it."""
@@ -159,7 +178,13 @@ class Supervisor:
         )
         for line in await asyncio.to_thread(check_unchanged, record.info.get("digests"), prepared):
             await self._store.events.append(record.id, "log", {"level": "warning", "message": line})
-        await RunLoop(await self._context(record, owned, prepared)).drive()
+        run = await self._context(record, owned, prepared)
+        if self._swaps is not None:
+            stages, token = stages_of(prepared.config), self._token
+            functions = RunFunctions(self._platform, self._swaps, stages, token=token, notify=run.notify)
+            await functions.begin()
+            run = replace(run, between_steps=functions.between_steps)
+        await RunLoop(run).drive()
 
     async def _context(self, record: RunRecord, owned: Owned, prepared: Prepared) -> RunContext:
         async def emit(kind: str, data: Mapping[str, Any]) -> None:
@@ -195,6 +220,7 @@ class Supervisor:
             price=Price(cpu_hour_usd=settings.cpu_hour_usd, gpu_hour_usd=settings.gpu_hour_usd),
             checkpoint_root=checkpoint_root(settings, prepared, record.id),
             emit=emit,
+            notify=notify,
             resume_from=Path(record.info["resume_from"]) if record.info.get("resume_from") else None,
         )
 
