@@ -4,9 +4,8 @@ It asks nothing of the engine that the port does not have: nothing in it ends a 
 after the step in which one reaches its length it is taken out.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 from functions.rollout.engine import (
     Engine,
@@ -69,7 +68,7 @@ class ForcedLengths:
             self._left[id] -= 1
         due = [id for id, left in self._left.items() if left <= 0]
         if due:
-            finished += [_finished(partial) for partial in self.abort(due)]
+            finished += [ended(partial) for partial in self.abort(due)]
         return finished
 
     def abort(self, ids: Collection[tuple[str, int]] | None = None) -> list[PartialSequence]:
@@ -104,6 +103,14 @@ class ForcedLengths:
         return self._engine.stats()
 
 
-def _finished(partial: PartialSequence) -> FinishedSequence:
-    tokens: Mapping[str, Any] = {name: getattr(partial, name) for name in PartialSequence.__dataclass_fields__}
-    return FinishedSequence(**tokens, finish_reason="stop")
+def ended(partial: PartialSequence) -> FinishedSequence:
+    """A sequence that has its recorded length, as an engine hands it out."""
+    return FinishedSequence(
+        row_uid=partial.row_uid,
+        sample=partial.sample,
+        token_ids=partial.token_ids,
+        logprobs=partial.logprobs,
+        processed_logprobs=partial.processed_logprobs,
+        loss_mask=partial.loss_mask,
+        finish_reason="stop",
+    )

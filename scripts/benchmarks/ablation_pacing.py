@@ -18,13 +18,12 @@ from controller.scheduling.decode_profile import DecodeProfile
 from functions.rollout.engine import (
     EngineStats,
     FinishedSequence,
-    GeneratedTokens,
     NextTurn,
     PartialSequence,
     SamplingParams,
     SequenceRequest,
 )
-from scripts.benchmarks.ablation_forcing import LengthOf
+from scripts.benchmarks.ablation_forcing import LengthOf, ended
 from shared.inference.prefix_kv import KvLayout, PrefixKv
 
 LAYOUT = KvLayout(num_layers=1, num_kv_heads=1, head_dim=1, dtype="float32")
@@ -147,7 +146,7 @@ class PacedEngine:
             self._generated_tokens += 1
             if sequence.num_tokens >= sequence.length:
                 self._leave(sequence)
-                finished.append(_finished(sequence))
+                finished.append(ended(_partial(sequence)))
         return finished
 
     def abort(self, ids: Collection[tuple[str, int]] | None = None) -> list[PartialSequence]:
@@ -207,25 +206,13 @@ class PacedEngine:
         self._generated_tokens -= sequence.num_tokens
 
 
-def _tokens(sequence: _Sequence) -> GeneratedTokens:
+def _partial(sequence: _Sequence) -> PartialSequence:
     count = sequence.num_tokens
-    return GeneratedTokens(
+    return PartialSequence(
+        row_uid=sequence.request.row_uid,
+        sample=sequence.request.sample,
         token_ids=(0,) * count,
         logprobs=(-1.0,) * count,
         processed_logprobs=(-1.0,) * count,
         loss_mask=(True,) * count,
     )
-
-
-def _partial(sequence: _Sequence) -> PartialSequence:
-    return PartialSequence(row_uid=sequence.id[0], sample=sequence.id[1], **_fields(_tokens(sequence)))
-
-
-def _finished(sequence: _Sequence) -> FinishedSequence:
-    return FinishedSequence(
-        row_uid=sequence.id[0], sample=sequence.id[1], finish_reason="stop", **_fields(_tokens(sequence))
-    )
-
-
-def _fields(tokens: GeneratedTokens) -> dict[str, tuple[object, ...]]:
-    return {name: getattr(tokens, name) for name in GeneratedTokens.__dataclass_fields__}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.runs.trace import TraceRow, TraceStep, read_trace
 
@@ -62,14 +63,15 @@ class Workload:
     median_tokens: int = MEDIAN_TOKENS
 
 
-def drawn_lengths(workload: Workload, num_epochs: int, seed: int) -> np.ndarray:
+def drawn_lengths(workload: Workload, num_epochs: int, seed: int) -> NDArray[np.int64]:
     """Tokens by epoch, row and sample `[E, R, S]`; the same for the same seed."""
     noise = np.random.default_rng(seed)
     shape = (num_epochs, workload.num_rows, workload.group_size)
     rows = noise.normal(0.0, ROW_SPREAD, (1, workload.num_rows, 1))
     drift = noise.normal(0.0, DRIFT_SPREAD, (num_epochs, workload.num_rows, 1)).cumsum(axis=0)
     logs = np.log(workload.median_tokens) + rows + drift + noise.normal(0.0, SAMPLE_SPREAD, shape)
-    return np.exp(logs).round().clip(1, workload.max_tokens).astype(int)
+    lengths: NDArray[np.int64] = np.exp(logs).round().clip(1, workload.max_tokens).astype(np.int64)
+    return lengths
 
 
 def drawn_step(workload: Workload, seed: int) -> ReplayStep:

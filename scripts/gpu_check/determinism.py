@@ -12,8 +12,8 @@ from functions.learner.config import LearnerConfig
 from functions.learner.update import update_policy
 from functions.rollout.torch_engine.engine import TorchEngine
 from scripts.benchmarks.learner_update import made_rows
+from scripts.gpu_check.engine_work import drawn_prompts, run_engine
 from scripts.gpu_check.figures import Figures
-from scripts.gpu_check.generation import drawn_prompts, run_engine
 from scripts.gpu_check.plan import Section
 from scripts.gpu_check.random_model import model_folder, random_model
 from scripts.gpu_check.shapes import SHAPES, SMALL_WORK, Work

@@ -9,18 +9,21 @@ error may be at most 1.5 times that of transformers' own forward pass in the wor
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
-from functions.rollout.engine import FinishedSequence, SamplingParams, SequenceRequest
+from functions.rollout.engine import FinishedSequence
 from functions.rollout.torch_engine.engine import TorchEngine
+from scripts.gpu_check.decode_speed import measure_speed
+from scripts.gpu_check.engine_work import add_all, drawn_prompts, run_engine, run_out
 from scripts.gpu_check.figures import Figures, Timer
 from scripts.gpu_check.plan import Section
 from scripts.gpu_check.random_model import model_folder, random_model
-from scripts.gpu_check.shapes import FULL_WORK, SHAPES, SMALL_WORK, Shape, Work
+from scripts.gpu_check.shapes import FULL_WORK, SHAPES, SMALL_WORK, Work
 from shared.modeling.logprobs import token_logprobs
 from shared.modeling.weights import load_blob, state_dict_to_blob
 
@@ -67,6 +70,7 @@ def measure_engine(
         decode_tokens_per_s=work.num_completion_tokens / decode_s,
         peak_bytes=timer.peak_bytes(),
     )
+    figures.add(decode_profile=asdict(measure_speed(engine, prompts, work, prefill_s, timer)))
     return finished
 
 
@@ -83,41 +87,6 @@ def measure_generate(
         generate_peak_bytes=timer.peak_bytes(),
         speedup_vs_generate=generate_s / (figures.figures["prefill_s"] + figures.figures["decode_s"]),
     )
-
-
-def drawn_prompts(shape: Shape, work: Work) -> list[tuple[int, ...]]:
-    """Random tokens, the same every time."""
-    generator = torch.Generator().manual_seed(1)
-    drawn = torch.randint(0, shape.vocab_size, (work.num_prompts, work.prompt_tokens), generator=generator)
-    return [tuple(prompt) for prompt in drawn.tolist()]
-
-
-def add_all(engine: TorchEngine, prompts: Sequence[tuple[int, ...]], work: Work, max_tokens: int) -> None:
-    """Start every completion of every prompt: the prefill."""
-    requests = [
-        SequenceRequest(
-            row_uid=f"row-{number}", sample=sample, prompt_token_ids=prompt, seed=number * work.group_size + sample
-        )
-        for number, prompt in enumerate(prompts)
-        for sample in range(work.group_size)
-    ]
-    engine.add(requests, SamplingParams(temperature=1.0, max_tokens=max_tokens, eos_token_ids=()))
-
-
-def run_out(engine: TorchEngine) -> list[FinishedSequence]:
-    """Step until nothing runs."""
-    finished: list[FinishedSequence] = []
-    while engine.num_running:
-        finished += engine.step()
-    return finished
-
-
-def run_engine(
-    engine: TorchEngine, prompts: Sequence[tuple[int, ...]], work: Work, max_tokens: int
-) -> list[FinishedSequence]:
-    """Generate every completion of every prompt."""
-    add_all(engine, prompts, work, max_tokens)
-    return run_out(engine)
 
 
 def run_generate(model: PreTrainedModel, rows: Tensor, num_tokens: int) -> None:
