@@ -14,6 +14,7 @@ from shared.contracts.policy import PolicyRef
 from shared.contracts.prefill import PrefillInputs
 from shared.inference.block_hash import BLOCK_TOKENS
 from shared.inference.decoder import decoder_for
+from shared.inference.llama import LlamaDecoder
 from shared.inference.prefix_computing import compute_prefixes
 from shared.inference.prefix_kv import PrefixKv
 from shared.service.stop_flag import StopFlag
@@ -79,14 +80,28 @@ async def test_rounds_change_nothing_that_is_found(world: PrefillWorld, max_num_
     assert (await found(world, policy)).keys() == {prompt[:-1] for prompt in PROMPTS}
 
 
-async def test_a_beginning_that_rounds_share_is_computed_once(world: PrefillWorld) -> None:
+async def test_a_beginning_that_rounds_share_is_computed_once(
+    world: PrefillWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[tuple[int, ...]] = []
+    prefill = LlamaDecoder.prefill
+
+    def noted(self, token_ids, positions, attention) -> None:
+        passed.append(tuple(token_ids.shape))
+        prefill(self, token_ids, positions, attention)
+
+    monkeypatch.setattr(LlamaDecoder, "prefill", noted)
     inputs = PrefillInputs(prompts=await world.prompts(PROMPTS), max_num_prefixes=2)
     outcome = await world.call(inputs, await world.policy())
     assert outcome.outputs.computed_tokens == len(SYSTEM) + 6 * 3
+    # The beginning alone, then what follows it of two prompts at a time.
+    assert passed == [(1, len(SYSTEM)), (2, 3), (2, 3), (2, 3)]
 
 
-async def test_the_same_call_again_computes_nothing(world: PrefillWorld) -> None:
-    inputs, policy = PrefillInputs(prompts=await world.prompts(PROMPTS), max_num_prefixes=64), await world.policy()
+@pytest.mark.parametrize("max_num_prefixes", [2, 64])
+async def test_the_same_call_again_computes_nothing(world: PrefillWorld, max_num_prefixes: int) -> None:
+    prompts, policy = await world.prompts(PROMPTS), await world.policy()
+    inputs = PrefillInputs(prompts=prompts, max_num_prefixes=max_num_prefixes)
     await world.call(inputs, policy)
     again = (await world.call(inputs, policy)).outputs
     assert (again.num_prefixes, again.computed_tokens, again.num_handles, again.stored_bytes) == (6, 0, 0, 0)

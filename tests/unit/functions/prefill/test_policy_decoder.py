@@ -13,6 +13,7 @@ from shared.contracts.lora import LoraConfig
 from shared.contracts.policy import PolicyRef
 from shared.inference.prefix_computing import compute_prefixes
 from shared.modeling.errors import WeightsMismatch
+from shared.modeling.merged_weights import MergedWeights
 from shared.service.handler import CallContext
 from shared.training.lora import initial_adapter
 from tests.unit.functions.prefill.prefill_world import RUN, PrefillWorld, model_of, prefill_world
@@ -93,3 +94,27 @@ async def test_after_a_failure_nothing_is_served_that_was_not_loaded(world: Pref
     with pytest.raises(WeightsMismatch):
         await keys_under(decoder, policy.model_copy(update={"adapter": bad_adapter}), world)
     assert torch.equal(keys, await keys_under(decoder, policy, world))
+
+
+async def test_weights_that_were_half_loaded_serve_nobody(world: PrefillWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, first, second = PolicyDecoder(), await world.policy(0), await world.policy(1)
+    keys = await keys_under(decoder, first, world)
+    load = MergedWeights.load
+
+    def half(self: MergedWeights, weights: memoryview) -> None:
+        load(self, weights)
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MergedWeights, "load", half)
+        with pytest.raises(MemoryError):
+            await keys_under(decoder, second, world)
+    assert torch.equal(keys, await keys_under(decoder, first, world))
+    # Nor are they taken for the base of an adapted policy.
+    adapted = await world.policy(0, adapter=adapter_bytes())
+    expected = await keys_under(PolicyDecoder(), adapted, world)
+    with monkeypatch.context() as patched:
+        patched.setattr(MergedWeights, "load", half)
+        with pytest.raises(MemoryError):
+            await keys_under(decoder, second, world)
+    assert torch.equal(expected, await keys_under(decoder, adapted, world))

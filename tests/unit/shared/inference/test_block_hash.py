@@ -25,6 +25,11 @@ def test_blocks_are_equal_exactly_where_all_tokens_up_to_their_end_are(first: li
         assert (one.hash == other.hash) == alike
 
 
+def test_a_block_after_other_tokens_is_another_block() -> None:
+    one, other = blocks_of([1] * BLOCK_TOKENS + [7] * 9), blocks_of([2] * BLOCK_TOKENS + [7] * 9)
+    assert one[1].hash != other[1].hash
+
+
 def test_a_hash_is_the_same_in_every_process_and_build() -> None:
     """Functions of two builds share a store."""
     assert blocks_of((1, 2, 3)) == (Block("e2e2033ae7e19d680599d4eb0a1359a2b48ec5baac75066c317fbf85159c54ef", 0, 3),)

@@ -70,6 +70,17 @@ async def test_kv_of_another_policy_tokenizer_precision_or_layout_is_never_found
     assert await store.find("run-2", SCOPE, ["a-1", "a-2"]) == {}
 
 
+@pytest.mark.parametrize("field", OTHERS)
+async def test_kv_of_two_kinds_is_kept_side_by_side(store: PrefixKvStore, field: str) -> None:
+    other = SCOPE.model_copy(update={field: OTHERS[field]})
+    for scope, name in ((SCOPE, "first"), (other, "second")):
+        blocks = piece("a").blocks
+        await store.put("run-1", scope, [KvPiece(blocks, name.encode())])
+    for scope, name in ((SCOPE, "first"), (other, "second")):
+        [handle] = (await store.find("run-1", scope, ["a-1"])).values()
+        assert bytes(await store.read(handle.blob)) == name.encode()
+
+
 async def test_over_the_budget_what_does_not_fit_is_refused_and_counted(store: PrefixKvStore) -> None:
     report = await store.put("run-1", SCOPE, [piece("a", 60), piece("b", 60), piece("c", 40)])
     assert report == PutReport(4, 100, 1)
