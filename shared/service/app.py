@@ -19,6 +19,7 @@ from shared.service.replica import Replica
 from shared.service.route import StageRoute
 from shared.service.settings import FunctionSettings, SettingsInvalid
 from shared.store.opening import open_blobs, open_cache, open_prefix_kv, redis_store
+from shared.store.recent_blobs import RecentBlobs
 from shared.store.redis_connection import RedisConnection
 
 
@@ -40,7 +41,7 @@ def make_app(settings: FunctionSettings, handlers: Sequence[StageHandler[Any, An
         started_at=started_at,
         ready_at=time.time(),
         store=redis_store(redis, prefix_kv),
-        blobs=blobs,
+        blobs=RecentBlobs(blobs) if len(settings.stages) > 1 else blobs,
         executor=ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute"),
     )
 
