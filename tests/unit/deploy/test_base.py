@@ -36,6 +36,13 @@ def test_kn_applies_each_function_by_its_file(file: Path) -> None:
     assert "namespace" not in service["metadata"]
 
 
+def test_kubectl_applies_each_file_alone() -> None:
+    """With ``-n rlhfless``: a binding's subject has to carry its namespace, which is no other then."""
+    for found in base_documents():
+        assert found["metadata"].get("namespace", "rlhfless") == "rlhfless"
+        assert {subject.get("namespace") for subject in found.get("subjects", ())} <= {"rlhfless"}
+
+
 def test_every_stage_has_one_function_that_serves_it() -> None:
     served = [stage for file in FILES for stage in stages(documents(file)[0])]
     assert sorted(served) == sorted(HANDLERS)
