@@ -8,7 +8,8 @@ for their room.
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from controller.platforms.base import ReplicaLife
+from controller.platforms.base import FunctionState, ReplicaLife
+from controller.runs.actor_hold import ActorHold, busy_only
 from controller.runs.config.schedule_policy import schedule_policy
 from controller.runs.context import RunContext
 from controller.runs.past_steps import gap_metric, load_metric, read_past
@@ -53,29 +54,24 @@ class Holding:
         self._is_last = is_last
         self._decided = []
 
-    async def start(self, stage: Stage, num_replicas: int, *, until: float) -> None:
-        """Ask for replicas that have work now."""
-        await self._cancel_start(stage)
-        await self._run.platform.scale(stage, num_replicas, hold_until=until)
+    async def start_actors(self, num_actors: int, *, until: float) -> ActorHold:
+        """Ask for replicas of rollout, which have work now. They are given back as they run out of it, unless they are
+        to be held for the next step."""
+        platform = self._run.platform
+        await self._cancel_start(Stage.ROLLOUT)
+        await platform.scale(Stage.ROLLOUT, num_actors, hold_until=until)
+        state = await self._function_of(Stage.ROLLOUT)
+        keeps = state is not None and (await self._decide(Stage.ROLLOUT, state)).decision == "hold"
+        return ActorHold(platform, num_actors, until=until, num_kept=(lambda _: num_actors) if keeps else busy_only)
 
     async def after(self, stage: Stage) -> None:
         """Decide what becomes of the stage's replicas, which have no more to do in this step, and let it happen."""
         platform = self._run.platform
-        state = next((state for state in await platform.functions() if stage in state.stages), None)
+        state = await self._function_of(stage)
         if state is None or state.num_replicas == 0 or (len(state.stages) > 1 and stage is not LAST_STAGE):
             return
-        past, lives, now = await read_past(self._run), await platform.replicas(), platform.now()
-        gaps_s = past.gaps_s.get(stage, ())
-        decided = decide(
-            stage,
-            now=now,
-            policy=self._policy,
-            gaps_s=gaps_s,
-            figures=stage_figures(stage, lives, past.loads_s.get(stage, ()), platform.figures()),
-            shares_machine=self._run.resources.shared_threads,
-            is_crowded=others_waited(lives, state.name, since=self._since),
-            is_last=self._is_last,
-        )
+        decided, now = await self._decide(stage, state), platform.now()
+        gaps_s = (await read_past(self._run)).gaps_s.get(stage, ())
         longest_s = max(gaps_s, default=FIRST_HOLD_S) + self._policy.buffer_s
         await self._cancel_start(stage)
         if decided.decision == "hold":
@@ -101,6 +97,23 @@ class Holding:
         """Start nothing any more."""
         for stage in list(self._starting):
             await self._cancel_start(stage)
+
+    async def _function_of(self, stage: Stage) -> FunctionState | None:
+        return next((state for state in await self._run.platform.functions() if stage in state.stages), None)
+
+    async def _decide(self, stage: Stage, state: FunctionState) -> HoldingRecord:
+        platform = self._run.platform
+        past, lives = await read_past(self._run), await platform.replicas()
+        return decide(
+            stage,
+            now=platform.now(),
+            policy=self._policy,
+            gaps_s=past.gaps_s.get(stage, ()),
+            figures=stage_figures(stage, lives, past.loads_s.get(stage, ()), platform.figures()),
+            shares_machine=self._run.resources.shared_threads,
+            is_crowded=others_waited(lives, state.name, since=self._since),
+            is_last=self._is_last,
+        )
 
     async def _cancel_start(self, stage: Stage) -> None:
         starting = self._starting.pop(stage, None)
@@ -168,12 +181,12 @@ def decide(
 
 def others_waited(lives: Sequence[ReplicaLife], function: str, *, since: float) -> bool:
     """Whether a replica of another function waits for a place, or has had to wait for one since then. Pure."""
+    others = [life for life in lives if life.function != function and life.scheduled_at >= since]
     return any(
-        life.started_at is None and life.ended_at is None and bool(life.reason)
+        bool(life.reason) and life.ended_at is None
         if life.started_at is None
         else life.started_at - life.scheduled_at > WAITED_S
-        for life in lives
-        if life.function != function and life.scheduled_at >= since
+        for life in others
     )
 
 

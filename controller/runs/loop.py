@@ -227,6 +227,7 @@ class RunLoop:
                     await run.store.work.sweep(BatchKey(run=run.run, purpose=Purpose.TRAIN, step=step, round=number))
                 self._cleaned_to = step + 1
             await run.blobs.purge(run.run, before_step=head.step, keep=head.kept_blobs())
+            await run.store.prefix_kv.purge(run.run, keep={head.policy.digest})
         except (StoreUnavailable, StoreRefused) as error:
             # Nothing waits for it, and the next cleaning takes up what is left.
             log.warning("run %s: could not clean up after step %d: %s", run.run, head.step - 1, error.message)

@@ -151,6 +151,7 @@ def platform_figures(
         units_per_actor=rollout.units,
         bandwidth_bytes_per_s=measured if measured is not None else platform.bandwidth_bytes_per_s,
         round_trip_s=platform.round_trip_s,
+        apart_prefill_token_s=None if speed is None else speed.apart_token_s,
         has_prefill=any(Stage.PREFILL in served for served in stages),
         ability=PlacementAbility(
             shares_learner=any({Stage.LEARNER, Stage.ROLLOUT} <= served for served in stages),

@@ -19,6 +19,7 @@ from controller.runs.data.position import DataPosition
 from controller.runs.errors import ContractBroken, StageFailed, StageUnavailable
 from controller.runs.fingerprint import architecture
 from controller.runs.manifest import Manifest
+from controller.runs.prefilling import Prefilled
 from controller.runs.sampling import publish_prompts
 from controller.scheduling.decode_profile import DecodeObservation, DecodeProfile, fit, prefill_speed, remember
 from controller.scheduling.plan import PRIOR, threads_of_actor
@@ -46,7 +47,9 @@ class KnownSpeed:
     stage_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds that the other parts of a step take for each sampled token, by verl's names."""
     bandwidth_bytes_per_s: float | None = None
-    """Of prefix KV out of the store; ``None`` before any was fetched."""
+    """Of prefix KV, into the store or out of it; ``None`` before any was stored."""
+    apart_token_s: float | None = None
+    """Seconds per token of the function prefill; ``None`` before it was used."""
 
 
 _SPEED = TypeAdapter(KnownSpeed)
@@ -92,35 +95,53 @@ def parse_speed(text: str | None) -> KnownSpeed | None:
 def learnt(
     known: KnownSpeed | None, outputs: Sequence[RolloutOutputs], *, threads: int, max_num_sequences: int
 ) -> KnownSpeed | None:
-    """``known`` with what these calls showed; ``None`` where nothing ever was. Pure.
+    """``known`` with what these calls of rollout showed; ``None`` where nothing ever was. Pure.
 
     Replicas with another number of threads are as fast as others: what was known of those is the prior only.
     """
     seen = [DecodeObservation(**stretch.model_dump()) for one in outputs for stretch in one.decode]
-    prefilled = sum(one.prefill_tokens for one in outputs), sum(one.prefill_s for one in outputs)
-    if not seen and known is None:
-        return None
-    prior = PRIOR if known is None else known.profile
-    same = known is not None and known.threads == threads
-    observations = remember(known.observations if same and known is not None else (), seen)
-    capacity = max((one.kv_capacity_tokens for one in outputs), default=0)
-    bytes_per_token = max((one.kv_bytes_per_token for one in outputs), default=0)
-    profile = prefill_speed(*prefilled, fit(observations, prior))
-    fetched_bytes, fetch_s = sum(one.prefix_bytes for one in outputs), sum(one.prefix_s for one in outputs)
-    return KnownSpeed(
-        threads=threads if seen else (known.threads if known is not None else threads),
+    if known is None:
+        if not seen:
+            return None
+        known = KnownSpeed(threads=threads, profile=PRIOR)
+    if seen and known.threads != threads:
+        known = replace(known, threads=threads, observations=())
+    observations = remember(known.observations, seen)
+    profile = prefill_speed(
+        sum(one.prefill_tokens for one in outputs),
+        sum(one.prefill_s for one in outputs),
+        fit(observations, known.profile),
+    )
+    return replace(
+        known,
         profile=replace(
             profile,
             max_num_sequences=max_num_sequences,
-            kv_capacity_tokens=capacity or prior.kv_capacity_tokens,
-            kv_bytes_per_token=bytes_per_token or prior.kv_bytes_per_token,
+            kv_capacity_tokens=max((one.kv_capacity_tokens for one in outputs), default=0)
+            or known.profile.kv_capacity_tokens,
+            kv_bytes_per_token=max((one.kv_bytes_per_token for one in outputs), default=0)
+            or known.profile.kv_bytes_per_token,
         ),
         observations=observations,
-        stage_s={} if known is None else known.stage_s,
-        bandwidth_bytes_per_s=fetched_bytes / fetch_s
-        if fetched_bytes and fetch_s > 0
-        else (None if known is None else known.bandwidth_bytes_per_s),
+        bandwidth_bytes_per_s=_rate(sum(one.prefix_bytes for one in outputs), sum(one.prefix_s for one in outputs))
+        or known.bandwidth_bytes_per_s,
     )
+
+
+def with_prefill(speed: KnownSpeed, prefilled: Sequence[Prefilled]) -> KnownSpeed:
+    """``speed`` with what the function prefill showed. The way into the store counts where it is the slower one."""
+    for one in prefilled:
+        rates = [rate for rate in (speed.bandwidth_bytes_per_s, one.bandwidth_bytes_per_s) if rate is not None]
+        speed = replace(
+            speed,
+            apart_token_s=one.token_s if one.token_s is not None else speed.apart_token_s,
+            bandwidth_bytes_per_s=min(rates, default=None),
+        )
+    return speed
+
+
+def _rate(amount: float, seconds: float) -> float | None:
+    return amount / seconds if amount > 0 and seconds > 0 else None
 
 
 def with_stages(speed: KnownSpeed, timings_s: Mapping[str, float], num_tokens: int) -> KnownSpeed:

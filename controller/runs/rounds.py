@@ -16,8 +16,10 @@ from controller.runs.errors import RunFailed
 from controller.runs.holding import Holding
 from controller.runs.judging import judge_batch, judge_useful
 from controller.runs.manifest import Manifest
+from controller.runs.migrating import migration_of
 from controller.runs.plan_records import PlanRecords
 from controller.runs.planning import Planned, plan_round
+from controller.runs.prefilling import Prefilled, prefill_batch
 from controller.runs.sampling import publish_prompts, sample_batch
 from controller.scheduling.dynamic_sampling import rows_to_draw
 from shared.contracts.batch import BatchPart
@@ -41,6 +43,8 @@ class SampledRound:
 
     batch: BatchKey
     planned: Planned
+    prefilled: Prefilled | None
+    """``None`` where the actors prefilled."""
     rollouts: tuple[RolloutOutputs, ...]
     """Of each call."""
     began_at: float
@@ -142,13 +146,24 @@ async def _sample_round(
     planned = await plan_round(run, prompts, seed=_seed(run, batch))
     await plans.add(batch, planned)
     asked_at = clock()
-    await holding.start(Stage.ROLLOUT, planned.plan.num_actors, until=asked_at + _hold_s(planned))
+    hold = await holding.start_actors(planned.plan.num_actors, until=asked_at + _hold_s(planned))
     prompts_ref = await publish_prompts(run, batch, prompts)
-    sampling = train_sampling(run.config, run.prepared.eos_token_ids)
-    rollouts = await sample_batch(run, batch, planned.plan, prompts_ref, head.policy, sampling)
+    prefilled = await prefill_batch(run, batch, planned.plan.prefill, prompts_ref, head.policy)
+    prefilled_at = clock()
+    rollouts = await sample_batch(
+        run,
+        batch,
+        planned.plan,
+        prompts_ref,
+        head.policy,
+        train_sampling(run.config, run.prepared.eos_token_ids),
+        migration=migration_of(planned.observations, planned.policy),
+        hold=hold,
+    )
     sampled = SampledRound(
         batch=batch,
         planned=planned,
+        prefilled=prefilled,
         rollouts=tuple(rollouts),
         began_at=began_at,
         asked_at=asked_at,
@@ -165,7 +180,11 @@ async def _sample_round(
         rewards=judged.rewards,
         sampled=(sampled,),
         position=rest.with_leftover(judged.surplus),
-        timings_s={"gen": sampled.sampled_at - began_at, **judged.timings_s},
+        timings_s={
+            **({} if prefilled is None else {"prefill": prefilled_at - asked_at}),
+            "gen": sampled.sampled_at - began_at,
+            **judged.timings_s,
+        },
     )
 
 

@@ -43,7 +43,7 @@ async def run_step(run: RunContext, head: Manifest, holding: Holding | None = No
     holding = holding or Holding(run)
     plans = PlanRecords(run, head.step, schedule_policy(run.config))
     rounds = await sample_rounds(run, head, plans, holding)
-    for stage in (Stage.REWARD, Stage.REFERENCE):
+    for stage in (Stage.PREFILL, Stage.REWARD, Stage.REFERENCE):
         await holding.after(stage)
     batch = BatchKey(run=run.run, purpose=Purpose.TRAIN, step=head.step)
     async with beside(run.platform.now, at_once=True) as work:
