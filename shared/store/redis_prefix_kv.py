@@ -1,6 +1,8 @@
 """Prefix KV handles in Redis, over bytes that are kept there or elsewhere, within a byte budget per run."""
 
+import asyncio
 import hashlib
+from collections import deque
 from collections.abc import Collection, Sequence
 
 from pydantic import ValidationError
@@ -14,6 +16,8 @@ from shared.store.prefix_kv import PREFIX_KV_TTL_S, KvPiece, PutReport
 from shared.store.redis_connection import RedisConnection, text
 
 TTL_MS = int(PREFIX_KV_TTL_S * 1000)
+WRITES_AT_ONCE = 4
+"""Blobs that are written beside each other."""
 
 
 class RedisPrefixKv:
@@ -28,27 +32,19 @@ class RedisPrefixKv:
         """See ``PrefixKvStore.put``."""
         if not pieces:
             return PutReport()
-        refs = [kv_ref(run, scope.weights_digest, piece.data) for piece in pieces]
+        # Off the loop: digests of many megabytes would hold up heartbeats.
+        refs = await asyncio.to_thread(lambda: [kv_ref(run, scope.weights_digest, piece.data) for piece in pieces])
         try:
             fits = await self._reserve(run, scope.weights_digest, refs)
+            kept = await self._keep(
+                [entry for entry, fit in zip(zip(refs, pieces, strict=True), fits, strict=True) if fit]
+            )
+            handles = {field: handle for ref, piece in kept for field, handle in _handles(scope, ref, piece).items()}
+            ids = {ref.id for ref, _ in kept}
+            await self._note(run, scope, handles, unused=[ref.id for ref in refs if ref.id not in ids])
         except (StoreRefused, StoreUnavailable):
             return PutReport(num_refused=len(pieces))
-        handles: dict[str, PrefixKvHandle] = {}
-        kept: list[BlobRef] = []
-        for ref, piece, does_fit in zip(refs, pieces, fits, strict=True):
-            if not does_fit:
-                continue
-            try:
-                await self._content.put(ref, piece.data)
-            except (StoreRefused, StoreUnavailable):
-                break  # what follows would be refused as well
-            kept.append(ref)
-            handles |= _handles(scope, ref, piece)
-        try:
-            await self._note(run, scope, handles, unused=[ref.id for ref in refs if ref not in kept])
-        except (StoreRefused, StoreUnavailable):
-            return PutReport(num_refused=len(pieces))
-        return PutReport(len(handles), sum(ref.num_bytes for ref in kept), len(pieces) - len(kept))
+        return PutReport(len(handles), sum(ref.num_bytes for ref, _ in kept), len(pieces) - len(kept))
 
     async def find(self, run: str, scope: PrefixKvScope, block_hashes: Sequence[str]) -> dict[str, PrefixKvHandle]:
         """See ``PrefixKvStore.find``."""
@@ -93,6 +89,23 @@ class RedisPrefixKv:
         )
         await self._content.delete([text(id) for id in dropped])
         return [bool(int(does_fit)) for does_fit in fits]
+
+    async def _keep(self, entries: Sequence[tuple[BlobRef, KvPiece]]) -> list[tuple[BlobRef, KvPiece]]:
+        """Write the bytes, several at once, until one is refused: so would be what follows. Returns what is kept."""
+        waiting, kept = deque(entries), list[tuple[BlobRef, KvPiece]]()
+
+        async def write() -> None:
+            while waiting:
+                ref, piece = waiting.popleft()
+                try:
+                    await self._content.put(ref, piece.data)
+                except (StoreRefused, StoreUnavailable):
+                    waiting.clear()
+                    return
+                kept.append((ref, piece))
+
+        await asyncio.gather(*(write() for _ in range(WRITES_AT_ONCE)))
+        return kept
 
     async def _note(
         self, run: str, scope: PrefixKvScope, handles: dict[str, PrefixKvHandle], *, unused: Sequence[str]
