@@ -45,7 +45,9 @@ def test_switching_costs_make_a_pipeline_worth_it() -> None:
 
 def test_what_every_piece_costs_argues_against_pieces() -> None:
     parts = [Part(name=name, unit_s=10.0, fixed_s=5.0, max_devices=1) for name in "ab"]
-    assert best_execution(parts, 2, num_pieces=20).kind == "phased"
+    assert best_execution(parts, 2, num_pieces=20).num_pieces == 1
+    free = [Part(name=name, unit_s=10.0, max_devices=1) for name in "ab"]
+    assert best_execution(free, 2, num_pieces=20).num_pieces == 20
 
 
 def test_some_of_each_where_one_part_does_not_scale() -> None:
