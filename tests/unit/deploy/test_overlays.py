@@ -57,6 +57,18 @@ def test_nothing_is_known_to_be_wrong_with_a_component(component: Path) -> None:
     assert list(namespace_problems(found, "rlhfless")) == []
 
 
+def test_components_combine() -> None:
+    """All but those that are about the same thing: sizes, and what reward may reach."""
+    apart = {"small", "kserve", "kserve-judge"}
+    together = [component for component in COMPONENTS if component.name not in apart]
+    patches: dict[str, Document] = {}
+    for component in together:
+        for file, patch in cluster_patches(component).items():
+            for key, value in patch.items():
+                patches.setdefault(file, {}).setdefault(key, {}).update(value)
+    assert list(problems(composed(*(component.name for component in together)), patches)) == []
+
+
 def test_images_are_replaced_in_functions_too() -> None:
     images = "images: [{name: dev.local/rlhfless/function-cpu, newName: registry.example.com/f, newTag: '7'}]"
     found = functions(composed(extra=images)).values()
