@@ -6,6 +6,7 @@ context.py           what they attend to, and what is computed when they enter
   shared_prefixes.py what several of them begin with, kept once
   row_cache.py       what is their own
 attention.py         attention of one new token per row over both
+  attention_part.py  over one of them, and how the parts become the whole
 sampling.py          logits and uniform numbers to tokens and logprobs
 stop_strings.py      the token that completes a stop string
 """
