@@ -25,7 +25,7 @@ from scripts.gpu_check.plan import Section
 from scripts.gpu_check.random_model import model_folder, random_model
 from scripts.gpu_check.shapes import FULL_WORK, SHAPES, SMALL_WORK, Work
 from shared.modeling.logprobs import token_logprobs
-from shared.modeling.weights import load_blob, state_dict_to_blob
+from shared.modeling.weights import state_dict_to_blob
 
 WARM_UP_TOKENS = 4
 ERROR_RATIO = 1.5
@@ -112,7 +112,9 @@ def in_float32(folder: Path, model: PreTrainedModel, device: torch.device) -> Pr
     if model.dtype == torch.float32:
         return model
     exact = random_model(folder, torch.float32, device)
-    load_blob(exact, state_dict_to_blob(model))
+    with torch.no_grad():
+        for copied, parameter in zip(exact.parameters(), model.parameters(), strict=True):
+            copied.copy_(parameter)
     return exact
 
 

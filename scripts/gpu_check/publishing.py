@@ -21,8 +21,9 @@ from shared.contracts.policy import BlobRef
 from shared.modeling.weights import load_blob, state_dict_to_blob
 from shared.store.directory_blobs import DirectoryBlobs
 
-COPIES_IN_MEMORY = 3
-"""Host copies of the weights at the worst moment: tensors, blob, and the file where it lies in memory."""
+COPIES_IN_MEMORY = 4
+"""Host copies of the weights at the worst moment: tensors, their bytes, the blob, and the file where it lies in
+memory."""
 
 
 def measure(section: Section, figures: Figures) -> None:
