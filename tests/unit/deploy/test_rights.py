@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from controller.platforms.editing import FunctionChange
 from controller.platforms.knative.kube_client import KubeClient
 from controller.platforms.knative.sweeping import sweep
 from shared.contracts.stage import Stage
@@ -11,7 +12,7 @@ from tests.fakes.kubernetes.adapter import Stand, settings_of, stand
 from tests.fakes.kubernetes.api_server import KINDS, REVISIONS
 from tests.fakes.kubernetes.services import base_service
 from tests.fakes.virtual import in_virtual_time
-from tests.manifests.tree import BASE, Document, documents
+from tests.manifests.tree import BASE, FUNCTIONS, Document, documents
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 Rights = set[tuple[str, str]]
@@ -49,21 +50,41 @@ async def hold_and_retire(at: Stand) -> None:
     await asyncio.sleep(60.0)
 
 
+async def change_the_image(at: Stand) -> None:
+    """What an admin's change asks of the cluster."""
+    proposal = await at.platform.editor.propose("rollout", FunctionChange(image="dev.local/rlhfless/function-cpu:2"))
+    assert proposal.revision != proposal.before
+    await at.platform.editor.route("rollout", proposal.revision)
+
+
 @in_virtual_time
-async def test_the_controller_may_do_all_that_a_step_asks() -> None:
+async def test_the_controller_may_do_all_that_steps_and_admins_ask() -> None:
     async with stand(base_service("rollout"), forbidden=all_but(granted("controller"))) as at:
         await hold_and_retire(at)
+        await change_the_image(at)
         assert not at.api.refused.is_set()
 
 
 @in_virtual_time
-async def test_the_controller_may_change_nothing_that_a_step_does_not_change() -> None:
-    """But Services, which it changes where an admin asks for another image."""
+async def test_the_controller_may_change_nothing_that_they_do_not_ask() -> None:
     async with stand(base_service("rollout")) as at:
         at.api.asked.clear()
         await hold_and_retire(at)
-    changes = {(verb, plural) for verb, plural in granted("controller") if verb not in ("get", "list", "watch")}
-    assert changes - asked(at) == {("patch", "services")}
+        await change_the_image(at)
+    reading = {"get", "list", "watch"}
+    assert {right for right in granted("controller") if right[0] not in reading} == {
+        right for right in asked(at) if right[0] not in reading
+    }
+
+
+def test_images_are_changed_of_the_functions_alone() -> None:
+    [role] = [
+        found
+        for found in documents(BASE / "controller-rbac.yaml")
+        if found["kind"] == "Role" and found["metadata"]["name"] == "controller-swap-images"
+    ]
+    [rule] = role["rules"]
+    assert sorted(rule["resourceNames"]) == sorted(file.stem for file in FUNCTIONS.glob("*.yaml"))
 
 
 @in_virtual_time
