@@ -130,9 +130,18 @@ class Platform(Protocol):
         ...
 
     async def invoke(
-        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+        self,
+        stage: Stage,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        beside: Stage | None = None,
     ) -> PlatformReply:
         """POST a JSON body to the stage's function (GET where the body is empty) and return its answer.
+
+        ``beside`` prefers a function whose process serves that stage too, where there is one.
 
         Raises ``FunctionUnreachable`` where there is no HTTP answer, ``FunctionUnknown`` without a function.
         """

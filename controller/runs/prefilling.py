@@ -97,6 +97,7 @@ async def _prefill(
             PrefillOutputs,
             policy=policy,
             threads=run.resources.num_threads,
+            beside=Stage.LEARNER,
         )
         outputs.append(reply.outputs)
         if reply.status == "done":

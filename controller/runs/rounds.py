@@ -146,7 +146,8 @@ async def _sample_round(
     planned = await plan_round(run, prompts, seed=_seed(run, batch))
     await plans.add(batch, planned)
     asked_at = clock()
-    hold = await holding.start_actors(planned.plan.num_actors, until=asked_at + _hold_s(planned))
+    num_replicas = planned.plan.num_actors - planned.plan.num_beside_learner
+    hold = await holding.start_actors(num_replicas, until=asked_at + _hold_s(planned))
     prompts_ref = await publish_prompts(run, batch, prompts)
     prefilled = await prefill_batch(run, batch, planned.plan.prefill, prompts_ref, head.policy)
     prefilled_at = clock()

@@ -65,7 +65,7 @@ async def sample_batch(
     for _ in range(MAX_PASSES):
         async with beside(watch_actors(run, batch, calls, migration, hold)):
             segments[:num_actors] = await together(
-                _work(run, batch, shard, segments[shard], inputs, policy, plan.rollout_threads, calls, outputs)
+                _work(run, batch, shard, segments[shard], inputs, policy, plan, calls, outputs)
                 for shard in range(num_actors)
             )
         before, found = found, await work.num_samples(batch)
@@ -88,7 +88,7 @@ async def _work(
     first: int,
     inputs: RolloutInputs,
     policy: PolicyRef,
-    threads: int,
+    plan: StepPlan,
     calls: WorkerCalls,
     outputs: list[RolloutOutputs],
 ) -> int:
@@ -96,10 +96,14 @@ async def _work(
 
     Returns the segment after the last.
     """
+    # Where the learner's process can sample, the longest work is there: it has the weights in memory.
+    beside = Stage.LEARNER if plan.is_beside_learner(shard) else None
     for segment in range(first, MAX_SEGMENTS):
         calls.open[shard] = segment
         key = CallKey(**batch.model_dump(), stage=Stage.ROLLOUT, shard=shard, segment=segment)
-        reply = await run.client.call(key, inputs, RolloutOutputs, policy=policy, threads=threads)
+        reply = await run.client.call(
+            key, inputs, RolloutOutputs, policy=policy, threads=plan.rollout_threads, beside=beside
+        )
         outputs.append(reply.outputs)
         if reply.status == "done":
             del calls.open[shard]

@@ -78,9 +78,18 @@ class StageClient:
         return records
 
     async def call(
-        self, key: CallKey, inputs: Wire, outputs: type[OutT], *, policy: PolicyRef | None, threads: int = 1
+        self,
+        key: CallKey,
+        inputs: Wire,
+        outputs: type[OutT],
+        *,
+        policy: PolicyRef | None,
+        threads: int = 1,
+        beside: Stage | None = None,
     ) -> StageReply[OutT]:
-        """The stage's reply. Raises ``StageFailed``, ``StageUnavailable``, ``ContractBroken`` or ``RunLost``."""
+        """The stage's reply, from a function that serves ``beside`` in the same process where there is one.
+
+        Raises ``StageFailed``, ``StageUnavailable``, ``ContractBroken`` or ``RunLost``."""
         attempt, backoff_s, reason = 0, FIRST_BACKOFF_S, ""
         busy_since: float | None = None
         while attempt < MAX_ATTEMPTS:
@@ -96,7 +105,7 @@ class StageClient:
                 inputs=inputs,
             )
             try:
-                answer = await self._invoke(key.stage, call.model_dump_json().encode())
+                answer = await self._invoke(key.stage, call.model_dump_json().encode(), beside)
             except FunctionUnknown as error:
                 raise StageFailed(key.stage, "function_unknown", str(error)) from error
             except FunctionUnreachable as error:
@@ -123,10 +132,12 @@ class StageClient:
             backoff_s = min(MAX_BACKOFF_S, 2 * backoff_s)
         raise StageUnavailable(f"{key.stage} gave no result in {MAX_ATTEMPTS} attempts: {reason}")
 
-    async def _invoke(self, stage: Stage, body: bytes) -> PlatformReply:
+    async def _invoke(self, stage: Stage, body: bytes, beside: Stage | None) -> PlatformReply:
         """The answer, or why there is none while the stage has no replica."""
         invoking = asyncio.create_task(
-            self._platform.invoke(stage, stage.route, body, headers=self._headers, timeout_s=self._timeout_s)
+            self._platform.invoke(
+                stage, stage.route, body, headers=self._headers, timeout_s=self._timeout_s, beside=beside
+            )
         )
         watching = asyncio.create_task(watch_stage(self._platform, stage, self._notify))
         try:

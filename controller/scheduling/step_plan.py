@@ -54,6 +54,15 @@ class StepPlan:
         """Number of rollout replicas that the plan asks for."""
         return len(self.assigned)
 
+    @property
+    def num_beside_learner(self) -> int:
+        """Actors that are no replicas of rollout's own function."""
+        return self.placement.count("learner")
+
+    def is_beside_learner(self, actor: int) -> bool:
+        """Whether this actor samples in the learner's process."""
+        return actor < len(self.placement) and self.placement[actor] == "learner"
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         value: dict[str, Any] = _PLAN.dump_python(self, mode="json")

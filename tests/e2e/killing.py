@@ -24,10 +24,17 @@ class Before:
         return getattr(self._platform, name)
 
     async def invoke(
-        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+        self,
+        stage: Stage,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        beside: Stage | None = None,
     ) -> PlatformReply:
         """See ``Platform.invoke``."""
-        return await self._platform.invoke(stage, path, body, headers=headers, timeout_s=timeout_s)
+        return await self._platform.invoke(stage, path, body, headers=headers, timeout_s=timeout_s, beside=beside)
 
     async def kill(self, name: str = "") -> None:
         """SIGKILL to the replicas whose instance or function begins so; returns when the platform knows it."""
@@ -52,12 +59,19 @@ class AlwaysCold(Before):
         """The instance that answered each call."""
 
     async def invoke(
-        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+        self,
+        stage: Stage,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        beside: Stage | None = None,
     ) -> PlatformReply:
         """Pass on, then kill."""
         self._num_in_flight += 1
         try:
-            reply = await super().invoke(stage, path, body, headers=headers, timeout_s=timeout_s)
+            reply = await super().invoke(stage, path, body, headers=headers, timeout_s=timeout_s, beside=beside)
         finally:
             self._num_in_flight -= 1
         if reply.status == 200:
@@ -80,10 +94,19 @@ class KilledOnce(Before):
         self.num_killed = 0
 
     async def invoke(
-        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+        self,
+        stage: Stage,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        beside: Stage | None = None,
     ) -> PlatformReply:
         """Pass on, and kill while the first such call is under way."""
-        call = asyncio.create_task(super().invoke(stage, path, body, headers=headers, timeout_s=timeout_s))
+        call = asyncio.create_task(
+            super().invoke(stage, path, body, headers=headers, timeout_s=timeout_s, beside=beside)
+        )
         if stage is self._stage and json.loads(body)["key"]["purpose"] == Purpose.TRAIN and not self._began:
             self._began = True
             await wait_until_async(self._when, what=f"the {stage} to be in the middle of its call")

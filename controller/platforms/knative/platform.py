@@ -37,6 +37,7 @@ from controller.platforms.knative.mirror import Mirror
 from controller.platforms.knative.pod_lives import PodLives
 from controller.platforms.knative.pod_reading import DELETION_COST, FINISHED_COST, SERVICE_LABEL, is_finished
 from controller.platforms.knative.settings import KnativeSettings
+from controller.platforms.stage_routing import function_of
 from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
 from shared.service.ending import end_task
@@ -139,10 +140,17 @@ class KnativePlatform:
         return PlatformFigures()
 
     async def invoke(
-        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+        self,
+        stage: Stage,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        beside: Stage | None = None,
     ) -> PlatformReply:
         """Call the stage's Service. See ``Platform.invoke``."""
-        service = self._service_of(stage)
+        service = self._service_of(stage, beside)
         name, limits = name_of(service), self._limits(name_of(service))
         url = self._settings.ingress_url or address_of(service)
         if not url:
@@ -205,10 +213,11 @@ class KnativePlatform:
             if stages_of(service)
         ]
 
-    def _service_of(self, stage: Stage) -> KubeObject:
-        for _, service in sorted(self._services.objects.items()):
-            if stage in stages_of(service):
-                return service
+    def _service_of(self, stage: Stage, beside: Stage | None = None) -> KubeObject:
+        services = self._services.objects
+        name = function_of({name: stages_of(each) for name, each in services.items()}, stage, beside=beside)
+        if name is not None:
+            return services[name]
         raise FunctionUnknown(
             f"no Service in namespace {self._client.namespace} serves the stage {stage.value}: apply its manifest"
         )

@@ -18,6 +18,7 @@ from controller.platforms.local.revision import Revision
 from controller.platforms.local.routing import find_route
 from controller.platforms.local.scaling_annotations import PREFIX, AnnotationRefused
 from controller.platforms.local.traffic import TrafficRefused, check_revisions
+from controller.platforms.stage_routing import function_of
 from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
 
@@ -94,11 +95,12 @@ class FunctionSet:
         (function, tag), seen_target = found
         return function.choose_revision(tag), seen_target
 
-    def of_stage(self, stage: Stage) -> Function:
-        """The function that serves a stage. Raises ``FunctionUnknown``."""
-        for function in self._functions.values():
-            if stage in function.manifest.stages:
-                return function
+    def of_stage(self, stage: Stage, beside: Stage | None = None) -> Function:
+        """The function that serves a stage, if possible in one process with another. Raises ``FunctionUnknown``."""
+        stages = {name: function.manifest.stages for name, function in self._functions.items()}
+        name = function_of(stages, stage, beside=beside)
+        if name is not None:
+            return self._functions[name]
         raise FunctionUnknown(f"no manifest serves the stage {stage.value}")
 
     def annotate_revision(self, name: str, annotations: Mapping[str, str | None]) -> None:

@@ -172,10 +172,17 @@ class LocalPlatform:
         return FIGURES
 
     async def invoke(
-        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+        self,
+        stage: Stage,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        beside: Stage | None = None,
     ) -> PlatformReply:
         """Call the stage's function through the proxy. See ``Platform.invoke``."""
-        name = self._functions.of_stage(stage).manifest.name
+        name = self._functions.of_stage(stage, beside).manifest.name
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._proxy_origin.fetch(

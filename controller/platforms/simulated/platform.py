@@ -14,6 +14,7 @@ from controller.platforms.base import (
 from controller.platforms.simulated.clock import virtual_now
 from controller.platforms.simulated.function import Function, Hold
 from controller.platforms.simulated.function_spec import FunctionSpec, StageFunction
+from controller.platforms.stage_routing import function_of
 from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
 
@@ -25,7 +26,7 @@ class SimulatedPlatform:
         """``functions`` answer the calls of the stages that the specs name. Needs the running loop: minima start."""
         self._specs = tuple(specs)
         self._functions = {spec.name: Function(spec) for spec in specs}
-        self._by_stage = {stage: self._functions[spec.name] for spec in specs for stage in spec.stages}
+        self._stages = {spec.name: spec.stages for spec in specs}
         self._answers = functions
 
     def now(self) -> float:
@@ -44,10 +45,17 @@ class SimulatedPlatform:
         )
 
     async def invoke(
-        self, stage: Stage, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
+        self,
+        stage: Stage,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        beside: Stage | None = None,
     ) -> PlatformReply:
         """Queue the request at the stage's function and run it on a replica. See ``Platform.invoke``."""
-        function = self._function_of(stage)
+        function = self._function_of(stage, beside)
         try:
             async with asyncio.timeout(timeout_s):
                 return await function.answer(self._answers[stage], path, body, headers)
@@ -86,7 +94,8 @@ class SimulatedPlatform:
                     return
         raise KeyError(instance)
 
-    def _function_of(self, stage: Stage) -> Function:
-        if stage not in self._by_stage:
+    def _function_of(self, stage: Stage, beside: Stage | None = None) -> Function:
+        name = function_of(self._stages, stage, beside=beside)
+        if name is None:
             raise FunctionUnknown(f"no function serves the stage {stage}")
-        return self._by_stage[stage]
+        return self._functions[name]

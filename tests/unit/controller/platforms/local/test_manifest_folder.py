@@ -44,8 +44,14 @@ def test_a_name_twice_is_refused(tmp_path: Path) -> None:
         read_manifests(tmp_path)
 
 
+def test_the_learners_process_may_sample_beside_rollouts_own_function(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", "learner", "learner,rollout")
+    write(tmp_path, "b.yaml", "rollout", "rollout")
+    assert list(read_manifests(tmp_path)) == ["learner", "rollout"]
+
+
 def test_a_stage_twice_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, "a.yaml", "policy", "learner,rollout")
+    write(tmp_path, "a.yaml", "sampler", "rollout")
     write(tmp_path, "b.yaml", "rollout", "rollout")
     with pytest.raises(ManifestRefused, match=r"rollout is also served by .*a.yaml"):
         read_manifests(tmp_path)
