@@ -23,7 +23,8 @@ well: t threads are ``t ** THREAD_EXPONENT`` times as fast as one, and not at al
 runs. More actors than threads only wait for each other, so N_max is the number of threads. The machine is held until
 the step ends, whoever computes, so its cost is that of the time, and the fastest number is the cheapest as well.
 Between equals it is the larger one, which stands a wrong estimate better. With equal lengths that gives one actor per
-thread."""
+thread.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,7 +6,8 @@ values of a prompt for each of its completions, and computes each distinct prefi
 ``shared.inference.distinct_prefixes``, with the slip in the direction of D corrected. Samples of one prompt and a cap
 above the number of prompts are the usual case: then L is the whole prompt. Where there are more prompts than the
 prefill holds at once, they are computed in rounds, not cut: a shorter prefix would leave the rest of each prompt to
-every actor."""
+every actor.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

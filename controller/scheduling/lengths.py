@@ -9,7 +9,8 @@ Two things are left open there. A prompt has a group of completions: here all of
 an actor's time follows its longest sequence and its cost all of them; epochs are averaged rank by rank, so that a group
 keeps its spread. And the weight of an epoch has no value: here it is the usual ``alpha = 2 / (W + 1)``, which is 1 for
 W = 1, as it must be. Where nothing is known of a row it gets what is known of the others, and while a step runs, the
-first finished samples of a group tell of the rest (Seer, arXiv 2511.14617: lengths correlate within a group)."""
+first finished samples of a group tell of the rest (Seer, arXiv 2511.14617: lengths correlate within a group).
+"""
 
 import math
 import statistics

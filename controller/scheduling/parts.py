@@ -2,7 +2,8 @@
 
 A group stays whole, so that one actor prefills its prompt once, but where it pays to split it: with fewer groups than
 actors, and where one group takes longer than its actor should. The samples of a group are exchangeable, and nobody
-knows which of them is going to be the longest, so a slice is expected to have every s-th of the sorted lengths."""
+knows which of them is going to be the longest, so a slice is expected to have every s-th of the sorted lengths.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -151,7 +151,7 @@ def _batches(
     if policy.num_actors is not None:
         least = most = max(1, min(policy.num_actors, observations.resources.max_actors, len(groups) * size))
     elif not policy.scaling:
-        least = most = limits.max_actors
+        least = most = min(limits.max_actors, len(groups))
     else:
         most = limits.max_actors
         least = min(most, limits.min_actors or fewest_in_waves(fewest_with_room(whole.work, profile), most))

@@ -5,7 +5,8 @@ everything else, the step waits for the actor that has it, whatever the others d
 that each token costs, and leave the part that its longest completion costs. So the groups that alone take longer than a
 fair share of the step are cut into as many slices as they have shares, everything is assigned anew, and that stands if
 time and cost together, weighed as everywhere, become better. Fewer groups than actors are the other case: ``plan``
-compares them in slices from the start."""
+compares them in slices from the start.
+"""
 
 import math
 
