@@ -13,7 +13,7 @@ import asyncio
 import json
 import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -142,9 +142,11 @@ def measure_simulated(
 def steps_of(asked: argparse.Namespace, workload: Workload) -> list[ReplayStep]:
     """The steps of the trace, or drawn ones, with rows of other names in each."""
     if asked.trace is None:
-        steps: Iterable[ReplayStep] = (drawn_step(workload, seed) for seed in range(asked.seeds))
+        steps = [drawn_step(workload, seed) for seed in range(asked.seeds)]
     else:
         steps = recorded_steps(asked.trace.read_text().splitlines())[-asked.seeds :]
+        if not steps:
+            raise SystemExit(f"{asked.trace} has no step whose rows were all sampled an epoch before: train longer")
     return [renamed(step, f"{number}-") for number, step in enumerate(steps)]
 
 

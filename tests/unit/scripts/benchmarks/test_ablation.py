@@ -2,13 +2,14 @@
 
 import argparse
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from scripts.benchmarks import ablation
 from scripts.benchmarks.ablation_cases import CASES
 from scripts.benchmarks.ablation_run import StepCost
-from scripts.benchmarks.ablation_trace import Workload
+from scripts.benchmarks.ablation_trace import Workload, drawn_trace
 from shared.contracts.rollout import DecodeStretch, RolloutOutputs
 
 BY_NAME = {case.name: case for case in CASES}
@@ -43,6 +44,22 @@ def test_the_speed_is_learnt_from_what_was_decoded_and_prefilled() -> None:
 def test_without_any_decoding_there_is_no_profile() -> None:
     with pytest.raises(SystemExit, match="no decoding"):
         ablation.learnt([cost_of(1.0)], ablation.PRIOR)
+
+
+def test_a_recorded_trace_takes_the_place_of_drawn_lengths(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("\n".join(drawn_trace(TINY, 3, seed=5)))
+    asked = argparse.Namespace(trace=trace, seeds=2)
+    steps = ablation.steps_of(asked, TINY)
+    assert len(steps) == 2
+    assert len({row.row_uid for step in steps for row in step.rows}) == 2 * TINY.num_rows
+
+
+def test_a_trace_of_one_epoch_is_refused(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("\n".join(drawn_trace(TINY, 1, seed=5)))
+    with pytest.raises(SystemExit, match="an epoch before"):
+        ablation.steps_of(argparse.Namespace(trace=trace, seeds=2), TINY)
 
 
 @pytest.mark.slow
