@@ -50,6 +50,7 @@ def component(name: str) -> list[Document]:
         (ACTIVATOR, ROLLOUT, 9090),
         (CONTROLLER, KOURIER, 8081),
         (CONTROLLER, INTERNET, 6443),
+        (CONTROLLER, INTERNET, 8443),
         (SWEEP, INTERNET, 443),
         (ROLLOUT, DNS, 53),
         (CONTROLLER, NODE_DNS, 53),
