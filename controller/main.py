@@ -8,26 +8,35 @@ already. ``python -m controller.main`` and ``rlhfless up`` run the one that the 
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import secrets
+import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvicorn
 
 from controller.api.app import make_api
 from controller.cli.up import serve as up
-from controller.platforms.base import Platform
+from controller.platforms.base import FunctionState, Platform
+from controller.platforms.editing import FunctionEditor
 from controller.platforms.knative.cluster_access import find_access
 from controller.platforms.knative.platform import KnativePlatform
 from controller.platforms.knative.settings import KnativeSettings
+from controller.platforms.local.editor import ChangedManifests, LocalEditor
 from controller.platforms.local.platform import LocalPlatform
 from controller.platforms.local.redis_server import RedisServer
 from controller.platforms.local.settings import LocalSettings
+from controller.runs.function_info import Announced
+from controller.runs.function_swaps import FunctionSwaps
+from controller.runs.preflight import ping
 from controller.runs.service import RunService
+from controller.runs.state import RunState
 from controller.runs.supervisor import Supervisor
 from controller.settings import (
     ClusterSettings,
@@ -37,8 +46,11 @@ from controller.settings import (
     read_token_file,
 )
 from shared.service.ending import end_task
+from shared.store.base import RunStore
 from shared.store.opening import open_blobs, open_cache, open_prefix_kv, redis_store
 from shared.store.redis_connection import RedisConnection
+
+log = logging.getLogger(__name__)
 
 SHUTDOWN_S = 5
 """Time that open event streams have to end."""
@@ -80,7 +92,7 @@ async def serve_cluster(
         stack.callback(listener.close)
         redis_at = await stack.enter_async_context(redis_address(settings))
         platform = await stack.enter_async_context(KnativePlatform(knative))
-        await serve_api(settings, redis_at, platform, token, listener, on_ready=on_ready)
+        await serve_api(settings, redis_at, platform, platform.editor, token, listener, on_ready=on_ready)
 
 
 async def serve_local(settings: ControllerSettings, *, on_ready: Callable[[str], None]) -> None:
@@ -95,10 +107,15 @@ async def serve_local(settings: ControllerSettings, *, on_ready: Callable[[str],
     listener = listen(settings.api_host, settings.api_port)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
+        if settings.own_memory is not None:
+            # After the functions, which still use it: memory that nobody would free.
+            stack.callback(shutil.rmtree, settings.own_memory, ignore_errors=True)
         redis_at = await stack.enter_async_context(redis_address(settings))
-        platform = LocalPlatform(local_settings(settings, redis_at, token_file))
+        manifests = ChangedManifests()
+        platform = LocalPlatform(local_settings(settings, redis_at, token_file), read=manifests.read)
         await stack.enter_async_context(platform)
-        await serve_api(settings, redis_at, platform, token, listener, on_ready=on_ready)
+        editor = LocalEditor(platform, manifests)
+        await serve_api(settings, redis_at, platform, editor, token, listener, on_ready=on_ready)
 
 
 @contextlib.asynccontextmanager
@@ -133,6 +150,7 @@ async def serve_api(
     settings: ControllerSettings,
     redis_at: RedisAddress,
     platform: Platform,
+    editor: FunctionEditor,
     token: str,
     listener: socket.socket,
     *,
@@ -143,12 +161,16 @@ async def serve_api(
     cache = open_cache(settings.prefix_kv, redis_at.url, redis_at.password)
     store = redis_store(redis, open_prefix_kv(settings.prefix_kv, cache))
     blobs = open_blobs(settings.blob_url, redis, budget_bytes=settings.blob_budget_bytes)
-    supervisor = Supervisor(settings, store, blobs, platform, token=token)
+    swaps = FunctionSwaps(
+        platform, editor, partial(ping_function, platform, token=token), run_goes_on=partial(run_going_on, store.runs)
+    )
+    supervisor = Supervisor(settings, store, blobs, platform, token=token, swaps=swaps)
+    swaps.on_request = supervisor.wake
     service = RunService(settings, store, blobs, platform, supervisor)
     tokens = api_tokens(settings)
     server = uvicorn.Server(
         uvicorn.Config(
-            make_api(service, token=tokens.user, admin_token=tokens.admin),
+            make_api(service, token=tokens.user, admin_token=tokens.admin, swaps=swaps),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -169,6 +191,21 @@ async def serve_api(
         await cache.close()
         if failure is not None:
             raise failure
+
+
+async def ping_function(platform: Platform, function: FunctionState, *, token: str) -> Announced:
+    """Ask a changed function what it is. Raises ``PreflightFailed`` and ``FunctionUnfit``."""
+
+    async def notify(line: str) -> None:
+        log.warning("%s", line)
+
+    return await ping(platform, function, token=token, notify=notify)
+
+
+async def run_going_on(runs: RunStore) -> str | None:
+    """The id of a run that uses the functions now, whichever controller drives it."""
+    going_on = (RunState.RUNNING, RunState.PAUSED)
+    return next((record.id for record in await runs.list() if record.state in going_on), None)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,18 @@
 """The API as one ASGI application over the run service."""
 
-from controller.api import checkpoint_routes, dataset_routes, run_routes, schedule_routes, system_routes
+from controller.api import (
+    checkpoint_routes,
+    dataset_routes,
+    function_routes,
+    run_routes,
+    schedule_routes,
+    system_routes,
+)
 from controller.api.auth import ApiAuth, Tokens
 from controller.api.errors import add_error_handlers
 from controller.api.openapi import DescribedApi
 from controller.api.request import Pace
+from controller.runs.function_swaps import FunctionSwaps
 from controller.runs.service import RunService
 from shared.service.auth import HEALTH_PATHS
 
@@ -17,10 +25,15 @@ and for bad input the `problems`, each with its field, its reason and a suggesti
 
 
 def make_api(
-    service: RunService, *, token: str | None, admin_token: str | None = None, pace: Pace | None = None
+    service: RunService,
+    *,
+    token: str | None,
+    admin_token: str | None = None,
+    swaps: FunctionSwaps,
+    pace: Pace | None = None,
 ) -> DescribedApi:
-    """The API over ``service``. With a ``token``, every route but health and documentation wants it as a bearer; the
-    ``admin_token`` will do as well, and functions are changed with that one only.
+    """The API over ``service`` and the changes of functions. With a ``token``, every route but health and documentation
+    wants it as a bearer; the ``admin_token`` will do as well, and functions are changed with that one only.
 
     Streams end when the client leaves or the run has ended: the server should be given a short time for its shutdown.
     """
@@ -28,9 +41,10 @@ def make_api(
         title="rlhfless", version="1", description=DESCRIPTION.strip(), redoc_url=None, redirect_slashes=False
     )
     app.state.service = service
+    app.state.swaps = swaps
     app.state.pace = pace or Pace()
     app.add_middleware(ApiAuth, tokens=Tokens(user=token, admin=admin_token), open_paths=OPEN_PATHS)
     add_error_handlers(app)
-    for routes in (run_routes, schedule_routes, checkpoint_routes, dataset_routes, system_routes):
+    for routes in (run_routes, schedule_routes, checkpoint_routes, dataset_routes, function_routes, system_routes):
         app.include_router(routes.router)
     return app

@@ -11,10 +11,11 @@ from starlette.exceptions import HTTPException
 
 from controller.api.json_text import NotJson, presentable
 from controller.api.models import ApiProblem, FieldProblem
-from controller.platforms.base import FunctionUnreachable
+from controller.platforms.base import FunctionUnknown, FunctionUnreachable
 from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 from controller.runs.data.errors import DatasetInUse, DatasetUnknown, UploadInvalid, UploadTooLarge
 from controller.runs.errors import CheckpointUnknown, NotPlannedYet, RunConflict, RunUnknown, StepUnknown
+from controller.runs.function_swaps import EditingUnsupported
 from shared.contracts.errors import CallConflict, StageError, StoreRefused, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -55,10 +56,12 @@ STATUSES: Mapping[type[Exception], tuple[int, str]] = MappingProxyType(
         Unauthenticated: (401, "unauthenticated"),
         NotAllowed: (403, "not_allowed"),
         RunUnknown: (404, "run_unknown"),
+        FunctionUnknown: (404, "function_unknown"),
         CheckpointUnknown: (404, "checkpoint_unknown"),
         DatasetUnknown: (404, "dataset_unknown"),
         StepUnknown: (404, "step_unknown"),
         RunConflict: (409, "run_conflict"),
+        EditingUnsupported: (409, "editing_unsupported"),
         NotPlannedYet: (409, "not_planned_yet"),
         CallConflict: (409, "idempotency_conflict"),
         DatasetInUse: (409, "dataset_in_use"),

@@ -138,6 +138,14 @@ class ControllerClient:
         """The functions of the platform."""
         return list((await self._json("GET", "/v1/functions"))["functions"])
 
+    async def function(self, name: str) -> dict[str, Any]:
+        """One function and its last change."""
+        return await self._json("GET", f"/v1/functions/{quote(name, safe='')}")
+
+    async def change_function(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for another image, other variables or resources; returns the function. Needs the admin token."""
+        return await self._json("PUT", f"/v1/functions/{quote(name, safe='')}", json=dict(wanted))
+
     async def replicas(self) -> dict[str, Any]:
         """The replicas that live, and what each function has cost."""
         return await self._json("GET", "/v1/replicas")

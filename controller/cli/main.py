@@ -13,6 +13,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+functions = typer.Typer(name="functions", pretty_exceptions_enable=False)
+app.add_typer(functions)
+
+Function = Annotated[str, typer.Argument(metavar="NAME", help="The function's name.", show_default=False)]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 
@@ -195,13 +199,60 @@ def delete(context: typer.Context, run: Run) -> None:
     execute(context, lambda client: run_commands.delete(client, run))
 
 
-@app.command()
-def functions(context: typer.Context, as_json: AsJson = False) -> None:
+@functions.callback(invoke_without_command=True)
+def list_without_a_command(context: typer.Context, as_json: AsJson = False) -> None:
+    """List, show and change the functions."""
+    if context.invoked_subcommand is None:
+        list_functions(context, as_json)
+
+
+@functions.command("list")
+def list_functions(context: typer.Context, as_json: AsJson = False) -> None:
     """List the functions and their replicas."""
-    from controller.cli import run_commands
+    from controller.cli import functions_command
     from controller.cli.session import execute
 
-    execute(context, lambda client: run_commands.list_functions(client, as_json=as_json))
+    execute(context, lambda client: functions_command.list_functions(client, as_json=as_json))
+
+
+@functions.command("show")
+def show_function(context: typer.Context, name: Function, as_json: AsJson = False) -> None:
+    """Show one function, its revisions and its last change."""
+    from controller.cli import functions_command
+    from controller.cli.session import execute
+
+    execute(context, lambda client: functions_command.show_function(client, name, as_json=as_json))
+
+
+@functions.command("set")
+def set_function(
+    context: typer.Context,
+    name: Function,
+    image: Annotated[str | None, typer.Option(help="With its tag or digest.", show_default=False)] = None,
+    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be repeated.")] = None,
+    unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="May be repeated.")] = None,
+    cpu: Annotated[str | None, typer.Option(help="Such as 500m.", show_default=False)] = None,
+    memory: Annotated[str | None, typer.Option(help="Such as 2Gi.", show_default=False)] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, show_default=False)] = None,
+    when: Annotated[
+        str, typer.Option(help="now, idle (after the run that goes on) or step_boundary (after its step).")
+    ] = "now",
+    wait: Annotated[bool, typer.Option("--wait/--detach", help="Wait until it is over.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Change a function's image, variables or resources. Needs the admin token."""
+    from controller.cli import functions_command
+    from controller.cli.session import execute
+
+    wanted = functions_command.Wanted(
+        image=image,
+        env=env or [],
+        unset=unset or [],
+        requests={"cpu": cpu, "memory": memory},
+        gpus=gpus,
+        when=when,
+    )
+    execute(context, lambda client: functions_command.set_function(client, name, wanted, wait=wait, as_json=as_json))
 
 
 @app.command()

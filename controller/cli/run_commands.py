@@ -9,7 +9,7 @@ from rich.text import Text
 from controller.cli.client import ControllerClient
 from controller.cli.follow import outcome_of
 from controller.cli.session import ExitCode, result_console
-from controller.cli.tables import function_table, run_report, run_table
+from controller.cli.tables import run_report, run_table
 from controller.cli.text import printable
 
 
@@ -58,16 +58,6 @@ async def delete(client: ControllerClient, run: str) -> ExitCode:
     """``rlhfless delete``."""
     await client.delete(run)
     say(f"run {run} is deleted; its checkpoints on disk stay")
-    return ExitCode.OK
-
-
-async def list_functions(client: ControllerClient, *, as_json: bool) -> ExitCode:
-    """``rlhfless functions``."""
-    functions = await client.functions()
-    if as_json:
-        print_json(functions)
-    else:
-        result_console().print(function_table(functions))
     return ExitCode.OK
 
 

@@ -54,6 +54,36 @@ def function_table(functions: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
+def function_report(function: Mapping[str, Any]) -> RenderableType:
+    """All that there is to say about one function."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row("function", _text(function["name"]))
+    table.add_row("stages", ", ".join(function["stages"]))
+    table.add_row("state", _text("ready" if function["ready"] else function["reason"] or "not ready"))
+    table.add_row("image", _text(function["image"]))
+    table.add_row("url", _text(function["url"]))
+    table.add_row("replicas", f"{function['num_ready']} ready, {function['num_pending']} pending")
+    if function["change"] is not None:
+        table.add_row("last change", _text(change_text(function["change"])))
+    revisions = _table("revision", "requests", "tags", "ready", "replicas")
+    for revision in function["revisions"]:
+        revisions.add_row(
+            _text(revision["name"]),
+            f"{revision['percent']} %",
+            _text(", ".join(revision["tags"])),
+            "yes" if revision["ready"] else "no",
+            str(revision["num_replicas"]),
+        )
+    return Group(table, revisions)
+
+
+def change_text(change: Mapping[str, Any]) -> str:
+    """A change in one line."""
+    what = [part for part in (change["image"], ", ".join(change["env"])) if part]
+    told = f"{change['state']} ({'from outside' if change['from_outside'] else change['when']})"
+    return ": ".join([told, *what, *([change["reason"]] if change["reason"] else [])])
+
+
 def run_report(
     run: Mapping[str, Any], outcome: Mapping[str, Any], checkpoints: Sequence[Mapping[str, Any]]
 ) -> RenderableType:

@@ -86,6 +86,8 @@ class FunctionSwaps:
         """None where the platform's functions cannot be changed."""
         self.ping = ping
         self._run_goes_on = run_goes_on
+        self.on_request: Callable[[], None] = lambda: None
+        """Called when something new waits."""
         self._swaps: dict[str, Swap] = {}
         self._settled: dict[str, str] = {}
         """The newest revision of each function that needs no taking up: it was made, or refused, here."""
@@ -110,6 +112,7 @@ class FunctionSwaps:
             )
         asked = Swap(function=function, change=change, when=when, requested_at=self._platform.now())
         self._swaps[function] = asked
+        self.on_request()
         return asked
 
     async def perform_idle(self) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.platforms.base import FunctionState, ReplicaLife, RevisionState
+from controller.platforms.editing import FunctionChange, FunctionEditor, Proposal
 from controller.runs.checkpoints import CheckpointInfo
 from controller.runs.config.load import load_config, resolved
 from controller.runs.errors import CheckpointUnknown, NotPlannedYet, RunConflict, RunUnknown, StepUnknown
@@ -32,6 +33,19 @@ CONFIG = {
 """A config that the parser accepts."""
 
 
+class NoEditor:
+    """Is there, and is not asked."""
+
+    async def route(self, function: str, revision: str) -> None:
+        raise AssertionError
+
+    async def propose(self, function: str, change: FunctionChange) -> Proposal:
+        raise AssertionError
+
+    async def withdraw(self, proposal: Proposal) -> str:
+        raise AssertionError
+
+
 class FakeService:
     """``RunService`` without files, store and platform."""
 
@@ -45,6 +59,8 @@ class FakeService:
         self.reasons: list[str] = []
         self.lives: list[ReplicaLife] = []
         self.platform_name = "simulated"
+        self.editor: FunctionEditor | None = NoEditor()
+        """None: the functions cannot be changed."""
         self.failure: Exception | None = None
         """Raised by the next call of any method."""
         self.keys: dict[str, tuple[Mapping[str, Any], str]] = {}

@@ -4,7 +4,10 @@ from tests.unit.controller.api.fake_service import FakeService
 from tests.unit.controller.api.serving import called
 
 TOKEN = "a-token-of-this-api"
-CLOSED = ["/v1/runs", "/v1/runs/run-0", "/v1/runs/run-0/events", "/v1/functions", "/metrics", "/nothing", "/docs/"]
+CLOSED = [
+    *("/v1/runs", "/v1/runs/run-0", "/v1/runs/run-0/events", "/v1/functions", "/v1/functions/rollout"),
+    *("/metrics", "/nothing", "/docs/"),
+]
 
 
 @pytest.mark.parametrize("path", CLOSED)

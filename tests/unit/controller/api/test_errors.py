@@ -8,6 +8,7 @@ from controller.runs.config.problems import ConfigInvalid, ConfigProblem
 from controller.runs.data.errors import UploadInvalid
 from shared.contracts.errors import CallConflict, StageError, StoreRefused, StoreUnavailable
 from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.serving import swaps_of
 
 
 def problem(field: str = "a.b", reason: str = "it is wrong") -> ConfigProblem:
@@ -41,7 +42,9 @@ def test_a_defect_says_its_type_and_not_its_message() -> None:
 async def test_a_defect_is_answered_in_the_same_shape() -> None:
     service = FakeService()
     service.failure = RuntimeError("password=hunter2")
-    transport = httpx.ASGITransport(app=make_api(service, token=None), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(
+        app=make_api(service, token=None, swaps=swaps_of(service)), raise_app_exceptions=False
+    )
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
         response = await client.get("/v1/runs")
     assert (response.status_code, response.json()["code"]) == (500, "internal_error")

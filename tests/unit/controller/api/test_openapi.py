@@ -5,11 +5,12 @@ import pytest
 from controller.api.app import make_api
 from controller.runs.config.run_config import RunConfig
 from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.serving import swaps_of
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return make_api(FakeService(), token=None).openapi()
+    return make_api(FakeService(), token=None, swaps=swaps_of(FakeService())).openapi()
 
 
 def references(part: Any) -> set[str]:
@@ -45,6 +46,8 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         ("GET", "/v1/datasets/{dataset}"),
         ("DELETE", "/v1/datasets/{dataset}"),
         ("GET", "/v1/functions"),
+        ("GET", "/v1/functions/{name}"),
+        ("PUT", "/v1/functions/{name}"),
         ("GET", "/v1/replicas"),
         ("GET", "/healthz"),
         ("GET", "/readyz"),

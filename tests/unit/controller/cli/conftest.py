@@ -14,7 +14,7 @@ from controller.api.app import make_api
 from controller.cli.main import app
 from shared.store.base import RunRecord
 from tests.unit.controller.api.fake_service import FakeService
-from tests.unit.controller.api.serving import QUICK, served_app
+from tests.unit.controller.api.serving import QUICK, served_app, swaps_of
 
 Script = list[tuple[str, Mapping[str, Any]]]
 
@@ -44,7 +44,7 @@ class Controller:
 
     def __init__(self, token: str | None) -> None:
         self.token = token
-        self._app = make_api(ActingService(), token=token, pace=QUICK)
+        self._app = make_api(ActingService(), token=token, swaps=swaps_of(ActingService()), pace=QUICK)
         self.renew()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -56,6 +56,7 @@ class Controller:
         """Serve a service that knows of no run."""
         self.service = ActingService()
         self._app.state.service = self.service
+        self._app.state.swaps = self.swaps = swaps_of(self.service)
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the server's loop."""
