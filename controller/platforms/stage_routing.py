@@ -5,8 +5,9 @@ sample beside the learner, with the weights in memory (RLHFless, arXiv 2602.2271
 and the other actors are replicas of rollout's own function.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from controller.platforms.base import FunctionState
 from shared.contracts.stage import Stage
 
 
@@ -21,3 +22,10 @@ def function_of(stages: Mapping[str, Collection[Stage]], stage: Stage, *, beside
     if together:
         return together[0]
     return serving[0][1] if serving else None
+
+
+def state_of(functions: Iterable[FunctionState], stage: Stage) -> FunctionState | None:
+    """The stage's own function among these, as it is now."""
+    by_name = {state.name: state for state in functions}
+    name = function_of({name: state.stages for name, state in by_name.items()}, stage)
+    return None if name is None else by_name[name]

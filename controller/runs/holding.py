@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from controller.platforms.base import FunctionState, ReplicaLife
+from controller.platforms.stage_routing import state_of
 from controller.runs.actor_hold import ActorHold, busy_only
 from controller.runs.config.schedule_policy import schedule_policy
 from controller.runs.context import RunContext
@@ -99,7 +100,7 @@ class Holding:
             await self._cancel_start(stage)
 
     async def _function_of(self, stage: Stage) -> FunctionState | None:
-        return next((state for state in await self._run.platform.functions() if stage in state.stages), None)
+        return state_of(await self._run.platform.functions(), stage)
 
     async def _decide(self, stage: Stage, state: FunctionState) -> HoldingRecord:
         platform = self._run.platform

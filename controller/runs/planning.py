@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from controller.platforms.base import FunctionState, ReplicaLife
 from controller.platforms.base import PlatformFigures as PlatformDefaults
+from controller.platforms.stage_routing import state_of
 from controller.runs.answers import answer_tokens
 from controller.runs.config.run_config import RunConfig
 from controller.runs.config.schedule_policy import schedule_policy
@@ -163,4 +164,5 @@ def platform_figures(
 
 def num_ready(functions: Sequence[FunctionState], stage: Stage) -> int:
     """Replicas of the stage that take calls now."""
-    return next((state.num_ready for state in functions if stage in state.stages), 0)
+    state = state_of(functions, stage)
+    return 0 if state is None else state.num_ready

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from controller.platforms.base import FunctionState
+from controller.platforms.stage_routing import state_of
 from controller.runs.config.to_wire import train_sampling
 from controller.runs.context import RunContext
 from controller.runs.data.position import DataPosition
@@ -70,7 +71,7 @@ async def write_speed(run: RunContext, speed: KnownSpeed) -> None:
 
 def speed_name(functions: Sequence[FunctionState], model: str) -> str | None:
     """The name that speed is kept under; ``None`` without a rollout function."""
-    state = next((state for state in functions if Stage.ROLLOUT in state.stages), None)
+    state = state_of(functions, Stage.ROLLOUT)
     if state is None:
         return None
     return hashlib.sha256(f"{model}\n{state.name}\n{state.revision}\n{state.image}".encode()).hexdigest()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from controller.platforms.base import FunctionState, PlatformFigures
+from controller.platforms.stage_routing import state_of
 from controller.scheduling.observations import Resources
 from shared.contracts.stage import Stage
 
@@ -12,9 +13,9 @@ MAX_ACTORS_UNBOUNDED = 64
 
 def resources_of(functions: Sequence[FunctionState], platform: PlatformFigures, *, num_threads: int) -> Resources:
     """Threads and actors by the functions' manifests; ``num_threads``: of the machine, or of one replica."""
-    limits = {stage: function.max_scale for function in functions for stage in function.stages}
+    rollout = state_of(functions, Stage.ROLLOUT)
     return Resources(
         num_threads=num_threads,
-        max_actors=limits.get(Stage.ROLLOUT) or MAX_ACTORS_UNBOUNDED,
+        max_actors=rollout.max_scale if rollout and rollout.max_scale else MAX_ACTORS_UNBOUNDED,
         shared_threads=platform.shared_threads,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from controller.platforms.base import Platform
+from controller.platforms.stage_routing import state_of
 from controller.runs.errors import StageUnavailable
 from shared.contracts.stage import Stage
 
@@ -17,7 +18,7 @@ async def watch_stage(platform: Platform, stage: Stage, notify: Callable[[str], 
     reported, waiting_since = "", platform.now()
     while True:
         await platform.sleep(LOOK_EVERY_S)
-        state = next((state for state in await platform.functions() if stage in state.stages), None)
+        state = state_of(await platform.functions(), stage)
         if state is None or state.num_ready > 0 or not state.reason:
             waiting_since = platform.now()
             continue
