@@ -13,6 +13,7 @@ from shared.store.prefix_kv_settings import PrefixKvSettings
 
 NumberT = TypeVar("NumberT", int, float)
 GIB = 2**30
+SHARED_MEMORY = Path("/dev/shm")
 LARGE_MEMORY_BYTES = 4 * GIB
 """Shared memory from which prefix KV may take its GiB; containers often have 64 MiB."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -114,7 +115,7 @@ class ControllerSettings:
     """``RLHFLESS_BLOB_BUDGET_BYTES``: what one run may keep in Redis."""
     prefix_kv: PrefixKvSettings
     """Where prefix KV is kept. Unless ``RLHFLESS_PREFIX_KV_URL`` is set: on one machine in shared memory, or in
-    the state folder where that is small; in a pod in Redis."""
+    the state folder where that is small; on a cluster in Redis."""
     roots: tuple[Path, ...]
     """``RLHFLESS_ROOTS``: folders that paths in a run config may lie under, separated by ``:``."""
     allow_hub: bool
@@ -173,7 +174,7 @@ class ControllerSettings:
             redis_password=env.get("REDIS_PASSWORD") or None,
             blob_url=env.get("RLHFLESS_BLOB_URL") or (state_dir / "blobs").as_uri(),
             blob_budget_bytes=_number(env, "RLHFLESS_BLOB_BUDGET_BYTES", 4 * GIB, int, least=1),
-            prefix_kv=_prefix_kv(env, state_dir),
+            prefix_kv=_prefix_kv(env, state_dir, on_cluster=_cluster(env) is not None),
             roots=tuple(Path(root).absolute() for root in roots.split(":") if root),
             allow_hub=env.get("RLHFLESS_ALLOW_HUB", "0") == "1",
             api_host=api_host,
@@ -198,6 +199,13 @@ class ControllerSettings:
         return self.state_dir / "checkpoints"
 
     @property
+    def own_memory(self) -> Path | None:
+        """The folder in shared memory that holds this stack's prefix KV and nothing else; ``None`` where it is
+        elsewhere."""
+        folder = _own_memory(self.state_dir)
+        return folder if self.prefix_kv.url == folder.as_uri() else None
+
+    @property
     def dataset_root(self) -> Path:
         """Where uploaded datasets are kept."""
         return self.state_dir / "datasets"
@@ -208,14 +216,17 @@ class ControllerSettings:
         return self.state_dir / "controller.json"
 
 
-def _prefix_kv(env: Mapping[str, str], state_dir: Path, shared_memory: Path = Path("/dev/shm")) -> PrefixKvSettings:
+def _own_memory(state_dir: Path) -> Path:
+    """A folder in shared memory of this user and this stack: two stacks know nothing of each other's runs."""
+    return SHARED_MEMORY / f"rlhfless-{os.getuid()}-{hashlib.sha256(str(state_dir).encode()).hexdigest()[:12]}"
+
+
+def _prefix_kv(env: Mapping[str, str], state_dir: Path, *, on_cluster: bool) -> PrefixKvSettings:
     """Where prefix KV is kept. Raises ``SettingsInvalid``."""
-    if env.get("KUBERNETES_SERVICE_HOST"):
+    if on_cluster:
         default_url = "redis://"
-    elif shared_memory.is_dir() and shutil.disk_usage(shared_memory).total >= LARGE_MEMORY_BYTES:
-        # Of this user and this stack: two stacks on one machine know nothing of each other's runs.
-        own = hashlib.sha256(str(state_dir).encode()).hexdigest()[:12]
-        default_url = (shared_memory / f"rlhfless-{os.getuid()}-{own}").as_uri()
+    elif SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).total >= LARGE_MEMORY_BYTES:
+        default_url = _own_memory(state_dir).as_uri()
     else:
         default_url = (state_dir / "prefix-kv").as_uri()
     try:

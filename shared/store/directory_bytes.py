@@ -5,11 +5,13 @@ import contextlib
 import mmap
 import os
 import shutil
+import time
 from collections.abc import Collection
 from pathlib import Path
 
 from shared.contracts.errors import MissingBlob, StoreRefused
 from shared.contracts.policy import BlobRef
+from shared.store.prefix_kv import PREFIX_KV_TTL_S
 
 
 class DirectoryBytes:
@@ -17,12 +19,14 @@ class DirectoryBytes:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._looked_at = 0.0
 
     async def put(self, ref: BlobRef, data: bytes) -> None:
         """See ``DroppableBytes.put``."""
         await asyncio.to_thread(self._put, ref, data)
 
     def _put(self, ref: BlobRef, data: bytes) -> None:
+        self._forget_old()
         path = self._root / ref.id
         partial = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
         try:
@@ -33,6 +37,17 @@ class DirectoryBytes:
             with contextlib.suppress(OSError):
                 partial.unlink()
             raise StoreRefused(f"the folder of RLHFLESS_PREFIX_KV_URL takes no more: {error.strerror}") from error
+
+    def _forget_old(self) -> None:
+        """Delete what nobody purged in its time, now and then: a folder lets nothing expire by itself."""
+        now = time.time()
+        if now - self._looked_at < PREFIX_KV_TTL_S / 8:
+            return
+        self._looked_at = now
+        for path in self._root.glob("*/*/*"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < now - PREFIX_KV_TTL_S:
+                    path.unlink()
 
     async def get(self, ref: BlobRef) -> memoryview:
         """See ``DroppableBytes.get``. Nothing is copied; pages are read as they are used."""

@@ -185,12 +185,24 @@ def test_an_environment_without_a_name_or_an_interpreter_is_refused(value: str) 
 
 
 def test_prefix_kv_is_in_memory_that_processes_share_and_pods_do_not(tmp_path: Path) -> None:
-    here = settings(RLHFLESS_STATE_DIR=str(tmp_path)).prefix_kv.url
-    assert here.startswith(("file:///dev/shm/rlhfless-", tmp_path.as_uri()))
-    assert settings(RLHFLESS_STATE_DIR=str(tmp_path / "other")).prefix_kv.url != here
-    assert settings(KUBERNETES_SERVICE_HOST="10.0.0.1").prefix_kv.url == "redis://"
+    here = settings(RLHFLESS_STATE_DIR=str(tmp_path))
+    other = settings(RLHFLESS_STATE_DIR=str(tmp_path / "other"))
+    assert here.prefix_kv.url.startswith(("file:///dev/shm/rlhfless-", tmp_path.as_uri()))
+    assert here.prefix_kv.url != other.prefix_kv.url
+    assert settings(RLHFLESS_PREFIX_KV_URL="file:///shared").own_memory is None
     with pytest.raises(SettingsInvalid, match="RLHFLESS_PREFIX_KV_BYTES"):
         settings(RLHFLESS_PREFIX_KV_BYTES="much")
+
+
+def test_a_stack_knows_the_memory_that_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.settings.SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr("controller.settings.LARGE_MEMORY_BYTES", 1)
+    found = settings(RLHFLESS_STATE_DIR="/state")
+    assert found.own_memory is not None
+    assert (found.own_memory.parent, found.own_memory.as_uri()) == (tmp_path, found.prefix_kv.url)
+    monkeypatch.setattr("controller.settings.LARGE_MEMORY_BYTES", 2**62)
+    assert settings(RLHFLESS_STATE_DIR="/state").prefix_kv.url == "file:///state/prefix-kv"
+    assert settings(RLHFLESS_STATE_DIR="/state").own_memory is None
 
 
 ON_CLUSTER = {
@@ -204,6 +216,7 @@ ON_CLUSTER = {
 def test_functions_run_on_this_machine_unless_a_cluster_is_asked_for() -> None:
     assert settings(KUBECONFIG="a:b").cluster is None
     assert settings(**ON_CLUSTER).cluster is not None
+    assert settings(**ON_CLUSTER).prefix_kv.url == "redis://"
     with pytest.raises(SettingsInvalid, match="RLHFLESS_PLATFORM='nomad'"):
         settings(RLHFLESS_PLATFORM="nomad")
 
