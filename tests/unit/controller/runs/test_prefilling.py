@@ -91,7 +91,7 @@ async def test_a_call_that_is_cut_is_continued_from_its_next_round(tmp_path: Pat
     ]
     assert [inputs.first_round for _, inputs in client.asked] == [0, 2, 5]
     assert all((inputs.prompts, inputs.max_num_prefixes) == (PROMPTS, 4) for _, inputs in client.asked)
-    assert all(given == {"policy": POLICY, "threads": 2} for given in client.given)
+    assert all(given == {"policy": POLICY, "threads": 2, "beside": Stage.LEARNER} for given in client.given)
     assert prefilled is not None
     assert (prefilled.seconds, prefilled.num_handles, prefilled.failure) == (pytest.approx(3.0), 9, None)
     assert prefilled.token_s == pytest.approx(0.01)
