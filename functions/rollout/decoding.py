@@ -49,12 +49,15 @@ class Decoding:
         self.prefill_tokens = 0
         self.reused_tokens = 0
         self.prefill_s = 0.0
-        # What an earlier call left in the engine's counts is not this call's.
-        engine.stats()
+        self._has_begun = False
 
     def add(self, requests: Sequence[SequenceRequest]) -> None:
         """Start sequences. Raises ``InvalidInput`` for what the engine cannot sample."""
         use_threads(self._threads)
+        if not self._has_begun:
+            # What an earlier call left in the engine's counts is not this call's.
+            self._engine.stats()
+            self._has_begun = True
         self._engine.add(requests, self._params, self._next_turn)
 
     def burst(self, is_enough: Callable[[int], bool]) -> Burst:

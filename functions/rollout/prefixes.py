@@ -25,17 +25,20 @@ class Prefixes:
     """Whether prefill stored the prompts' keys and values."""
     fetched: FetchReport = field(default_factory=FetchReport)
 
+    def may_have(self, sequence: Waiting) -> bool:
+        """Whether somebody stored keys and values of the sequence."""
+        return self.are_prefilled or sequence.has_kv
+
     async def fetch(self, sequences: Sequence[Waiting]) -> None:
         """Give the engine what somebody stored of these sequences, before they are added."""
-        requests = [each.request for each in sequences if self.are_prefilled or each.has_kv]
-        if requests:
-            self.fetched += await prefix_cache.fetch(
-                {request.prompt_token_ids + request.generated.token_ids for request in requests},
-                self.engine,
-                self.policy,
-                self.context,
-                self.params,
-            )
+        requests = [each.request for each in sequences if self.may_have(each)]
+        self.fetched += await prefix_cache.fetch(
+            {request.prompt_token_ids + request.generated.token_ids for request in requests},
+            self.engine,
+            self.policy,
+            self.context,
+            self.params,
+        )
 
     async def store(self, ids: Sequence[SampleId]) -> bool:
         """Store keys and values of running sequences. True if others find them, all of them."""

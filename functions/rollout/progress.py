@@ -8,6 +8,7 @@ from functions.rollout.clock import Clock
 from functions.rollout.decoding import Decoding
 from functions.rollout.leased_work import LeasedWork
 from functions.rollout.seats import Seats
+from functions.rollout.tally import Tally
 from shared.contracts.call import StageCall
 from shared.contracts.completion import Completion
 from shared.contracts.errors import StaleFence, StoreRefused, StoreUnavailable
@@ -27,9 +28,8 @@ class Reporter:
         leased: LeasedWork,
         seats: Seats,
         decoding: Decoding,
+        tally: Tally,
         *,
-        kv_bytes_per_token: int,
-        kv_capacity_tokens: int,
         clock: Clock,
     ) -> None:
         self._call = call
@@ -37,8 +37,7 @@ class Reporter:
         self._leased = leased
         self._seats = seats
         self._decoding = decoding
-        self._kv_bytes_per_token = kv_bytes_per_token
-        self._kv_capacity_tokens = kv_capacity_tokens
+        self._tally = tally
         self._clock = clock
         self._finished: list[SequenceProgress] = []
         self._reported = (clock.elapsed(), 0)
@@ -91,6 +90,6 @@ class Reporter:
             max_tokens=self._call.inputs.sampling.max_tokens,
             most_migrations=max(self._seats.most_migrations, self._leased.most_migrations),
             context_tokens=self._seats.context_tokens(running),
-            kv_bytes_per_token=self._kv_bytes_per_token,
-            kv_capacity_tokens=self._kv_capacity_tokens,
+            kv_bytes_per_token=self._tally.kv_bytes_per_token,
+            kv_capacity_tokens=self._tally.kv_capacity_tokens,
         )

@@ -8,6 +8,7 @@ Decoding runs on the compute thread in short bursts; leases, commits, heartbeats
 beside it.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,7 +24,8 @@ from functions.rollout.prefix_cache import PrefixCacheParams
 from functions.rollout.prefixes import Prefixes
 from functions.rollout.progress import Reporter
 from functions.rollout.sampling import sampling_params
-from functions.rollout.seats import Seats
+from functions.rollout.seats import Seats, Waiting
+from functions.rollout.tally import Tally
 from functions.rollout.turns.turn_loop import TurnLoop
 from shared.codec.completions import encode_completion, encode_partial
 from shared.contracts.call import StageCall
@@ -34,6 +36,7 @@ from shared.contracts.prompt import Prompt
 from shared.contracts.rollout import RolloutInputs, RolloutOutputs
 from shared.contracts.rollout_mail import MailKind, RolloutMail
 from shared.service.beside import beside
+from shared.service.ending import end_task
 from shared.service.handler import CallContext, Outcome
 
 log = logging.getLogger(__name__)
@@ -75,8 +78,9 @@ class RolloutWorker:
         self._worthwhile_room = worthwhile_room(call.inputs.num_samples, call.inputs.max_num_sequences)
         self._look_again_at = 0.0
         self._is_told_of_work = False
-        self._num_completions = self._num_tokens = self._num_turns = self._num_tool_errors = self._num_migrated_out = 0
-        self._kv_capacity_tokens = kv_capacity_tokens(engine.layout)
+        self._tally = Tally(
+            kv_bytes_per_token=engine.layout.bytes_per_token, kv_capacity_tokens=kv_capacity_tokens(engine.layout)
+        )
         self._mailbox = Mailbox(self._work, call)
         self._leased = LeasedWork(call, prompts, context)
         self._commits = CommitQueue(self._commit)
@@ -95,8 +99,7 @@ class RolloutWorker:
             self._leased,
             self._seats,
             self._decoding,
-            kv_bytes_per_token=engine.layout.bytes_per_token,
-            kv_capacity_tokens=self._kv_capacity_tokens,
+            self._tally,
             clock=self._clock,
         )
         self._prefixes = Prefixes(
@@ -135,7 +138,7 @@ class RolloutWorker:
         if cancelled and not finished:
             raise Cancelled(f"stopped: {self._context.stop.reason or told.reason}; finished completions are kept")
         return Outcome(
-            outputs=self._outputs(),
+            outputs=self._tally.outputs(self._leased, self._decoding, self._prefixes.fetched),
             status="done" if finished or told.is_set() else "continue",
             policy_version=self._policy.version,
             weights_digest=self._policy.digest,
@@ -147,10 +150,7 @@ class RolloutWorker:
             await self._fill_engine()
             if self._engine.num_running == 0:
                 return True
-            with self._context.watch.measure("compute"):
-                burst = await self._context.compute(self._decoding.burst, self._burst_end(self._can_fill_room()))
-            self._seats.note_tokens(burst.first_step_at)
-            self._finish(burst.finished)
+            await self._burst(fills_room=self._can_fill_room())
             # Looked at after decoding only, so that every call makes progress.
             if self._context.remaining_s() < SAVE_S:
                 return False
@@ -174,10 +174,29 @@ class RolloutWorker:
 
     async def _start_some(self, room: int) -> None:
         sequences = self._leased.take(room)
-        await self._prefixes.fetch(sequences)
+        if any(self._prefixes.may_have(each) for each in sequences):
+            await self._fetch(sequences)
         self._seats.enter(sequences, self._clock.unix())
         with self._context.watch.measure("compute"):
             await self._context.compute(self._decoding.add, [each.request for each in sequences])
+
+    async def _fetch(self, sequences: Sequence[Waiting]) -> None:
+        """Fetch what is stored of them, while those that run already go on."""
+        fetching = asyncio.create_task(self._prefixes.fetch(sequences))
+        try:
+            while not fetching.done() and self._engine.num_running > 0 and not self._is_interrupted():
+                await self._burst(fills_room=False)
+            if not self._is_interrupted():
+                await fetching
+        finally:
+            await end_task(fetching)
+
+    async def _burst(self, *, fills_room: bool) -> None:
+        """Decode for a while: less long if there is room that can be filled, or an interrupt."""
+        with self._context.watch.measure("compute"):
+            burst = await self._context.compute(self._decoding.burst, self._burst_end(fills_room))
+        self._seats.note_tokens(burst.first_step_at)
+        self._finish(burst.finished)
 
     async def _look_for_work(self, room: int) -> bool:
         if self._engine.num_running == 0:
@@ -195,7 +214,7 @@ class RolloutWorker:
         return self._leased.num_waiting > 0 or self._clock.elapsed() >= self._look_again_at
 
     def _burst_end(self, fills_room: bool) -> Callable[[int], bool]:
-        """When so many finished sequences end a burst early: if there is room that can be filled, or an interrupt."""
+        """Whether so many finished sequences end a burst. Asked on the compute thread."""
         return lambda num_finished: self._is_interrupted() or (fills_room and num_finished >= self._worthwhile_room)
 
     def _is_interrupted(self) -> bool:
@@ -210,7 +229,7 @@ class RolloutWorker:
             stays = self._seats.leave(id, num_tokens=num_tokens, now=now)
             completions.append(completion_of(sequence, self._prompts[id.row_uid], self._policy, stays))
             if self._turn_loop:
-                self._num_tool_errors += self._turn_loop.num_errors(sequence)
+                self._tally.num_tool_errors += self._turn_loop.num_errors(sequence)
         self._reporter.note_finished(completions)
         self._commits.add(completions)
 
@@ -220,9 +239,7 @@ class RolloutWorker:
             fence=self._call.fence,
             samples={completion.id: encode_completion(completion) for completion in completions},
         )
-        self._num_completions += len(completions)
-        self._num_tokens += sum(len(completion.token_ids) for completion in completions)
-        self._num_turns += sum(len(completion.segments) for completion in completions)
+        self._tally.note(completions)
         await self._leased.note_committed({completion.id for completion in completions})
 
     async def _leave_unfinished(self, ending: RolloutMail | None) -> None:
@@ -241,7 +258,7 @@ class RolloutWorker:
         if ending is None or not is_cut:
             await self._leased.give_back()
             return
-        self._num_migrated_out = len(stored)
+        self._tally.num_migrated_out = len(stored)
         for shard in await self._leased.hand_on(ending.takers):
             word = RolloutMail(kind=MailKind.WORK, fence=self._call.fence)
             await self._work.post(self._batch, shard=shard, message=word.model_dump_json())
@@ -260,32 +277,6 @@ class RolloutWorker:
                 await self._leased.give_back()
         except Exception:
             log.warning("a failed call of %s left something behind", self._call.key, exc_info=True)
-
-    def _outputs(self) -> RolloutOutputs:
-        fetched = self._prefixes.fetched
-        return RolloutOutputs(
-            num_completions=self._num_completions,
-            num_tokens=self._num_tokens,
-            num_turns=self._num_turns,
-            # Only what is answered has a turn after it.
-            num_tool_calls=self._num_turns - self._num_completions,
-            num_tool_errors=self._num_tool_errors,
-            num_resumed=self._leased.num_resumed,
-            num_migrated_in=self._leased.num_migrated_in,
-            num_migrated_out=self._num_migrated_out,
-            decode=self._decoding.log.stretches(),
-            prefill_tokens=self._decoding.prefill_tokens,
-            reused_tokens=self._decoding.reused_tokens,
-            prefill_s=self._decoding.prefill_s,
-            num_prefix_hits=fetched.num_hits,
-            num_prefix_misses=fetched.num_misses,
-            num_prefix_late=fetched.num_late,
-            num_prefix_damaged=fetched.num_damaged,
-            prefix_bytes=fetched.fetched_bytes,
-            prefix_s=fetched.fetch_s,
-            kv_bytes_per_token=self._engine.layout.bytes_per_token,
-            kv_capacity_tokens=self._kv_capacity_tokens,
-        )
 
 
 def worthwhile_room(num_samples: int, max_num_sequences: int) -> int:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from functions.rollout import mailbox as mailbox_module
+from functions.rollout import prefix_cache
 from functions.rollout import worker as worker_module
+from functions.rollout.prefix_cache import FetchReport
 from shared.codec.completions import decode_partial
 from shared.contracts.call import BatchKey
 from shared.contracts.completion import SampleId, num_migrations
@@ -251,6 +253,29 @@ async def test_keys_and_values_move_when_the_cut_says_so(memory_world: BatchWorl
     assert (outputs.reused_tokens > 8 * 64) == with_kv
     assert engine.held == []
     await check_that_all_is_as_if_nobody_had_moved(world, length=LENGTH)
+
+
+async def test_what_runs_goes_on_while_keys_and_values_are_fetched(
+    memory_world: BatchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = memory_world
+    world.num_rows, world.num_samples = 4, 1
+    await world.put()
+    engine = FakeEngine(lengths={(row, 0): 40 for row in world.rows[:2]}, default_length=4, step_s=0.002)
+    steps: list[int] = []
+
+    async def fetch(*arguments: Any) -> FetchReport:
+        steps.append(engine.num_steps)
+        await asyncio.sleep(0.03)
+        steps.append(engine.num_steps)
+        return FetchReport(num_misses=1)
+
+    monkeypatch.setattr(prefix_cache, "fetch", fetch)
+    outcome = await world.run(engine, prefix_kv=True, max_num_sequences=3)
+    assert outcome.outputs.num_prefix_misses == 2
+    assert steps[0] == steps[1] == 0, "nothing ran yet"
+    assert steps[3] > steps[2] > 0
+    assert sorted(await world.completions()) == world.ids
 
 
 async def test_the_prompts_prefix_kv_is_looked_for_where_the_call_says_that_there_is_some(
