@@ -1,5 +1,6 @@
 """Gather what is known before a step, and plan it: the edge between a run and the pure policies of scheduling."""
 
+import asyncio
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from controller.scheduling.observations import PlatformFigures, PromptGroup, Res
 from controller.scheduling.plan import StepPlan, plan_step
 from shared.contracts.prompt import Prompt
 from shared.contracts.stage import Stage
+from shared.inference.distinct_prefixes import find_distinct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +75,17 @@ async def plan_round(run: RunContext, prompts: Sequence[Prompt], *, seed: int) -
         platform=run.platform.figures(),
         resources=run.resources,
     )
-    return plan_known(known, prompts, run.config, seed=seed)
+    return await asyncio.to_thread(plan_known, known, prompts, run.config, seed=seed)
 
 
 def plan_known(known: Known, prompts: Sequence[Prompt], config: RunConfig, *, seed: int) -> Planned:
-    """The plan for what is known. Pure."""
+    """The plan for what is known. Pure; a large batch takes some tenths of a second."""
     policy = schedule_policy(config)
     loads_s = known.past.loads_s.get(Stage.ROLLOUT, ())
     rollout = stage_figures(Stage.ROLLOUT, known.lives, loads_s, known.platform)
     speed = known.speed
+    platform = platform_figures(known.platform, rollout, known.functions, speed)
+    ships_prefixes = platform.has_prefill and policy.prefill != "in_actor"
     observations = StepObservations(
         groups=prompt_groups(prompts, known.history, known.answers, known.past, config, window=policy.length_window),
         group_size=config.rollout.n,
@@ -90,7 +94,8 @@ def plan_known(known: Known, prompts: Sequence[Prompt], config: RunConfig, *, se
         profile=None if speed is None else replace(speed.profile, max_num_sequences=config.rollout.max_num_seqs),
         profile_threads=1 if speed is None else speed.threads,
         max_num_sequences=config.rollout.max_num_seqs,
-        platform=platform_figures(known.platform, rollout, known.functions, speed),
+        platform=platform,
+        num_tree_tokens=num_tree_tokens(prompts) if ships_prefixes else None,
         num_warm=num_ready(known.functions, Stage.ROLLOUT),
         seed=seed,
     )
@@ -101,6 +106,11 @@ def plan_known(known: Known, prompts: Sequence[Prompt], config: RunConfig, *, se
         history=known.history,
         answers=known.answers,
     )
+
+
+def num_tree_tokens(prompts: Sequence[Prompt]) -> int:
+    """Tokens of the prompts with every common beginning once. Pure."""
+    return find_distinct([prompt.token_ids for prompt in prompts]).num_tree_tokens
 
 
 def prompt_groups(
