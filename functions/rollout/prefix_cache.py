@@ -8,11 +8,12 @@ Whatever is missing, late or damaged is computed by the engine itself, so nothin
 import asyncio
 import hashlib
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
+from torch import Tensor
 
 from functions.rollout.engine import Engine
 from shared.codec.prefix_kv import DamagedKv, KvTensors, decode_kv
@@ -133,7 +134,7 @@ async def store_sequences(
 
 @dataclass(frozen=True, slots=True)
 class _BlockKv:
-    """One block within the tensors of its blob."""
+    """Tokens of a block, or of several that follow each other, within the tensors of their blob."""
 
     tensors: KvTensors
     start: int
@@ -221,19 +222,32 @@ def _assembled(
     """For each prefix, as much of its beginning as has come."""
     prefixes = []
     for token_ids, chain in chains.items():
-        keys, values = [], []
-        for block in chain:
-            found = kv[block.hash]
-            if isinstance(found, _Absent):
-                break
-            keys.append(found.tensors.keys[:, :, found.start : found.end])
-            values.append(found.tensors.values[:, :, found.start : found.end])
-        if keys:
-            num_tokens = sum(part.shape[2] for part in keys)
-            prefixes.append(
-                PrefixKv(token_ids=token_ids[:num_tokens], keys=torch.cat(keys, dim=2), values=torch.cat(values, dim=2))
-            )
+        stretches = _stretches([kv[block.hash] for block in chain])
+        if stretches:
+            num_tokens = sum(stretch.end - stretch.start for stretch in stretches)
+            keys = [stretch.tensors.keys[:, :, stretch.start : stretch.end] for stretch in stretches]
+            values = [stretch.tensors.values[:, :, stretch.start : stretch.end] for stretch in stretches]
+            prefixes.append(PrefixKv(token_ids=token_ids[:num_tokens], keys=_joined(keys), values=_joined(values)))
     return prefixes
+
+
+def _stretches(found: Iterable[_BlockKv | _Absent]) -> list[_BlockKv]:
+    """The blocks up to the first that is absent, those that follow each other in one blob as one."""
+    stretches: list[_BlockKv] = []
+    for block in found:
+        if isinstance(block, _Absent):
+            break
+        last = stretches[-1] if stretches else None
+        if last is not None and last.tensors is block.tensors and last.end == block.start:
+            stretches[-1] = _BlockKv(last.tensors, last.start, block.end)
+        else:
+            stretches.append(block)
+    return stretches
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """Parts `[L, K, T_i, D]` as one `[L, K, P, D]`, without a copy where there is but one."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=2)
 
 
 def _worst(chain: Sequence[Block], kv: Mapping[str, _BlockKv | _Absent]) -> _Absent | None:

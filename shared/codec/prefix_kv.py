@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from shared.codec.safetensors_header import HEADER_LENGTH_BYTES, METADATA, NOT_OURS
 from shared.contracts.prefill import PrefixKvScope
 
 FORMAT = "prefix-kv-1"
+ALIGNMENT = 8
+"""Of the first tensor, in bytes; headers end with spaces up to it."""
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class DamagedKv(ValueError):
@@ -34,11 +36,25 @@ class KvTensors:
     values: Tensor
 
 
-def encode_kv(scope: PrefixKvScope, kv: KvTensors) -> bytes:
-    """The blob. Tensors of any device, which need not be contiguous."""
-    tensors = {name: tensor.to("cpu").contiguous() for name, tensor in (("keys", kv.keys), ("values", kv.values))}
-    metadata = {"format": FORMAT, "scope": _scope_text(scope), "blocks": " ".join(kv.block_hashes)}
-    return bytes(save(tensors, metadata=metadata))
+def encode_kv(scope: PrefixKvScope, kv: KvTensors) -> memoryview:
+    """The blob. Tensors may be slices, and of any device: each is copied once, to its place."""
+    tensors = {"keys": kv.keys, "values": kv.values}
+    header: dict[str, Any] = {
+        METADATA: {"format": FORMAT, "scope": _scope_text(scope), "blocks": " ".join(kv.block_hashes)}
+    }
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.numel() * tensor.dtype.itemsize
+        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    start = HEADER_LENGTH_BYTES + len(text)
+    data = memoryview(bytearray(start + end))
+    data[:HEADER_LENGTH_BYTES] = len(text).to_bytes(HEADER_LENGTH_BYTES, "little")
+    data[HEADER_LENGTH_BYTES:start] = text
+    for name, tensor in tensors.items():
+        _view(data, start, header[name]).copy_(tensor)
+    return data
 
 
 def decode_kv(scope: PrefixKvScope, data: memoryview) -> KvTensors:

@@ -21,11 +21,11 @@ class DirectoryBytes:
         self._root = root
         self._looked_at = 0.0
 
-    async def put(self, ref: BlobRef, data: bytes) -> None:
+    async def put(self, ref: BlobRef, data: bytes | memoryview) -> None:
         """See ``DroppableBytes.put``."""
         await asyncio.to_thread(self._put, ref, data)
 
-    def _put(self, ref: BlobRef, data: bytes) -> None:
+    def _put(self, ref: BlobRef, data: bytes | memoryview) -> None:
         self._forget_old()
         path = self._root / ref.id
         partial = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")

@@ -13,7 +13,7 @@ from shared.contracts.policy import BlobRef
 class DroppableBytes(Protocol):
     """Adapters: Redis with an expiry, a folder, an object store."""
 
-    async def put(self, ref: BlobRef, data: bytes) -> None:
+    async def put(self, ref: BlobRef, data: bytes | memoryview) -> None:
         """Keep the bytes under their id, again if they are there. Raises ``StoreRefused`` where they do not fit."""
         ...
 
@@ -30,7 +30,7 @@ class DroppableBytes(Protocol):
         ...
 
 
-def kv_ref(run: str, weights_digest: str, data: bytes) -> BlobRef:
+def kv_ref(run: str, weights_digest: str, data: bytes | memoryview) -> BlobRef:
     """The reference of a piece's bytes."""
     digest = hashlib.sha256(data).hexdigest()
     return BlobRef(id=f"{run}/{weights_digest}/kv-{digest[:32]}", num_bytes=len(data), sha256=digest)

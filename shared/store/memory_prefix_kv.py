@@ -15,7 +15,7 @@ class _Version:
     """What is kept of one policy version."""
 
     handles: dict[tuple[PrefixKvScope, str], PrefixKvHandle] = field(default_factory=dict)
-    content: dict[str, bytes] = field(default_factory=dict)
+    content: dict[str, bytes | memoryview] = field(default_factory=dict)
 
     @property
     def num_bytes(self) -> int:

@@ -23,10 +23,10 @@ class ObjectStoreBytes:
         except ImportError as error:
             raise ValueError(f"RLHFLESS_PREFIX_KV_URL needs a package that is not installed: {error.msg}") from None
 
-    async def put(self, ref: BlobRef, data: bytes) -> None:
+    async def put(self, ref: BlobRef, data: bytes | memoryview) -> None:
         """See ``DroppableBytes.put``."""
         try:
-            await asyncio.to_thread(self._files.pipe_file, self._path(ref.id), data)
+            await asyncio.to_thread(self._files.pipe_file, self._path(ref.id), bytes(data))
         except Exception as error:  # whatever the store's own library raises
             raise StoreRefused(f"the object store of RLHFLESS_PREFIX_KV_URL took no bytes: {error}") from error
 

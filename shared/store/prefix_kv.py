@@ -31,7 +31,8 @@ class KvPiece:
     """Blocks that follow each other, as one blob."""
 
     blocks: tuple[KvBlock, ...]
-    data: bytes
+    data: bytes | memoryview
+    """Not changed after it is put."""
 
 
 @dataclass(frozen=True, slots=True)

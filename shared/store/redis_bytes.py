@@ -19,7 +19,7 @@ class RedisBytes:
     def __init__(self, redis: RedisConnection) -> None:
         self._redis = redis
 
-    async def put(self, ref: BlobRef, data: bytes) -> None:
+    async def put(self, ref: BlobRef, data: bytes | memoryview) -> None:
         """See ``DroppableBytes.put``."""
         await self._refuse_beyond_headroom(len(data))
         await self._redis.command("SET", keys.prefix_kv_bytes(ref.id), data, "PX", int(PREFIX_KV_TTL_S * 1000))

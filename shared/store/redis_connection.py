@@ -26,7 +26,7 @@ COMMAND_TIMEOUT_S = 15.0
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
 
-Argument = str | bytes | int | float
+Argument = str | bytes | memoryview | int | float
 ResultT = TypeVar("ResultT")
 
 

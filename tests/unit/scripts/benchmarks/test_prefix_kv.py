@@ -26,7 +26,7 @@ def test_a_changed_bit_ends_it_with_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
     def changed(*arguments: object) -> list[KvPiece]:
         pieces = pieces_of(*arguments)
-        return [KvPiece(piece.blocks, piece.data[:-1] + bytes([piece.data[-1] ^ 1])) for piece in pieces]
+        return [KvPiece(piece.blocks, bytes(piece.data[:-1]) + bytes([piece.data[-1] ^ 1])) for piece in pieces]
 
     monkeypatch.setattr(prefix_kv, "pieces_of", changed)
     with pytest.raises(SystemExit, match="came back changed"):
