@@ -14,6 +14,7 @@ import pytest
 
 from controller.runs.checkpoints import (
     HISTORY_FILE,
+    LENGTHS_FILE,
     MANIFEST_FILE,
     MODEL_FOLDER,
     RUN_FILE,
@@ -362,6 +363,33 @@ async def test_a_checkpoint_without_its_history_is_refused_and_nothing_begins(tm
     with pytest.raises(ConfigInvalid, match=HISTORY_FILE):
         await go_on(second, folder)
     assert await second.store.runs.head(RUN) is None
+
+
+@in_virtual_time
+async def test_lengths_of_earlier_epochs_come_along(tmp_path: Path) -> None:
+    first = await make_world(tmp_path / "first", **SIX)
+    await first.drive()
+    folder = first.checkpoint_root / "global_step_6"
+    before = await first.store.records.all_lengths(RUN)
+    assert len((folder / LENGTHS_FILE).read_text().splitlines()) == len(before) == 8
+    second = await make_world(tmp_path / "second", **TEN)
+    loop = RunLoop(replace(await second.context(), resume_from=folder))
+    await loop._begin()
+    assert await second.store.records.all_lengths(RUN) == before
+
+
+@in_virtual_time
+async def test_a_damaged_length_history_is_refused_and_a_missing_one_is_none(tmp_path: Path) -> None:
+    first = await make_world(tmp_path / "first", **SIX)
+    await first.drive()
+    folder = first.checkpoint_root / "global_step_6"
+    (folder / LENGTHS_FILE).write_text('{"row": "train-000001", "epochs": [[0, [-1]]]}')
+    second = await make_world(tmp_path / "second", **TEN)
+    with pytest.raises(ConfigInvalid, match=LENGTHS_FILE):
+        await go_on(second, folder)
+    assert await second.store.runs.head(RUN) is None
+    (folder / LENGTHS_FILE).unlink()
+    assert (await go_on(second, folder)).step == 10
 
 
 @pytest.mark.parametrize(
