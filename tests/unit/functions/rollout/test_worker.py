@@ -9,7 +9,6 @@ import pytest
 
 from functions.rollout import decoding
 from functions.rollout import worker as worker_module
-from functions.rollout.sampling import sampling_params
 from functions.rollout.worker import worthwhile_room
 from shared.contracts.rollout import Sampling
 from tests.unit.functions.rollout.batch_world import BATCH, POLICY, BatchWorld, expected_tokens
@@ -86,14 +85,6 @@ async def test_a_group_enters_the_engine_together_so_that_its_prompt_is_computed
 )
 def test_room_worth_filling_is_a_group_but_at_most_half(num_samples: int, max_num_sequences: int, room: int) -> None:
     assert worthwhile_room(num_samples, max_num_sequences) == room
-
-
-def test_the_engine_is_told_everything_it_draws_by() -> None:
-    sampling = Sampling(temperature=0.7, top_p=0.9, top_k=5, min_tokens=2, max_tokens=9, eos_token_ids=(1, 2))
-    params = sampling_params(sampling)
-    for field in ("temperature", "top_p", "top_k", "min_tokens", "max_tokens", "eos_token_ids"):
-        assert getattr(params, field) == getattr(sampling, field)
-    assert sampling_params(sampling.model_copy(update={"ignore_eos": True})).eos_token_ids == ()
 
 
 async def test_what_reaches_max_tokens_ends_there(memory_world: BatchWorld) -> None:
