@@ -81,6 +81,7 @@ def test_old_observations_are_forgotten() -> None:
     known: tuple[DecodeObservation, ...] = tuple(slow)
     for _ in range(60):
         known = remember(known, [seen(8, 800)])
+    assert [one.weight for one in known[-3:]] == pytest.approx([0.81, 0.9, 1.0])
     assert all(one.weight >= 1e-3 for one in known)
     assert fit(known, PRIOR).step_seconds(8, 800) == pytest.approx(TRUE.step_seconds(8, 800), rel=0.02)
 
