@@ -18,6 +18,8 @@ def serve(*, verbose: bool) -> ExitCode:
     """Run the stack until Ctrl-C or SIGTERM, then end it in order: on this machine Redis, the functions and the
     controller; with ``RLHFLESS_PLATFORM=knative`` the controller alone."""
     log_to_stderr("INFO" if verbose else "WARNING")
+    # A line for every call to a function and to the cluster says nothing that the controller does not say better.
+    logging.getLogger("httpx").setLevel("WARNING")
     try:
         asyncio.run(_serve(ControllerSettings.from_environment()))
     except SettingsInvalid as error:

@@ -18,6 +18,7 @@ from controller.platforms.editing import (
     FunctionEditor,
     Proposal,
 )
+from controller.platforms.stage_routing import function_of
 from controller.runs.function_info import Announced, FunctionUnfit
 from controller.runs.preflight import PreflightFailed
 
@@ -84,8 +85,11 @@ async def take_up(
 async def drained(platform: Platform, function: str) -> None:
     """End all replicas of a function and wait until they are gone. Raises ``TimeoutError``."""
     give_up_at = platform.now() + DRAIN_BUDGET_S
+    states = await platform.functions()
+    served = {state.name: state.stages for state in states}
     for stage in (await function_state(platform, function)).stages:
-        await platform.release(stage)
+        if function_of(served, stage) == function:
+            await platform.release(stage)
     while True:
         lives = [life for life in await platform.replicas() if life.function == function and life.ended_at is None]
         state = await function_state(platform, function)

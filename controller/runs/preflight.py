@@ -5,9 +5,11 @@ where it has to, within a budget for its cold start.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from itertools import product
 
 from controller.platforms.base import FunctionState, FunctionUnreachable, Platform, PlatformReply
+from controller.platforms.stage_routing import function_of, state_of
 from controller.runs.errors import RunFailed, StageUnavailable
 from controller.runs.function_info import INFO_PATH, Announced, FunctionUnfit, read_announcement, tokenizer_disagreement
 from controller.runs.stage_client import PLATFORM_STATUSES
@@ -49,8 +51,8 @@ async def ping(
     platform: Platform, function: FunctionState, *, token: str, notify: Notify, budget_s: float = COLD_START_BUDGET_S
 ) -> Announced:
     """Ask one function what it is. Raises ``PreflightFailed`` without an answer, ``FunctionUnfit`` for a wrong one."""
-    stage = function.stages[0]
-    asking = asyncio.create_task(_ask(platform, stage, token, platform.now() + budget_s))
+    stage, beside = way_to(await platform.functions(), function)
+    asking = asyncio.create_task(_ask(platform, stage, beside, token, platform.now() + budget_s))
     watching = asyncio.create_task(watch_stage(platform, stage, notify))
     try:
         await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -64,7 +66,19 @@ async def ping(
         await end_task(asking)
 
 
-async def _ask(platform: Platform, stage: Stage, token: str, give_up_at: float) -> PlatformReply:
+def way_to(functions: Iterable[FunctionState], function: FunctionState) -> tuple[Stage, Stage | None]:
+    """The stage by which the platform is asked for this function, and the one beside it where others serve it too.
+
+    Raises ``PreflightFailed`` where every call would go to other functions.
+    """
+    served = {state.name: state.stages for state in functions}
+    for stage, beside in product(function.stages, (None, *function.stages)):
+        if function_of(served, stage, beside=beside) == function.name:
+            return stage, beside
+    raise PreflightFailed(f"no call goes to {function.name}: other functions serve its stages")
+
+
+async def _ask(platform: Platform, stage: Stage, beside: Stage | None, token: str, give_up_at: float) -> PlatformReply:
     """The function's own answer; the platform's are asked again. Raises ``FunctionUnreachable``."""
     while True:
         left_s = give_up_at - platform.now()
@@ -75,6 +89,7 @@ async def _ask(platform: Platform, stage: Stage, token: str, give_up_at: float) 
                 b"",
                 headers={"authorization": f"Bearer {token}"},
                 timeout_s=max(1.0, min(PING_TIMEOUT_S, left_s)),
+                beside=beside,
             )
         except FunctionUnreachable as error:
             if left_s <= 0:
@@ -90,7 +105,8 @@ async def _ask(platform: Platform, stage: Stage, token: str, give_up_at: float) 
 
 async def _functions_of(platform: Platform, stages: Collection[Stage]) -> Mapping[str, FunctionState]:
     states = await platform.functions()
-    missing = [stage.value for stage in sorted(stages) if not any(stage in state.stages for state in states)]
+    found = {stage: state_of(states, stage) for stage in sorted(stages)}
+    missing = [stage.value for stage, state in found.items() if state is None]
     if missing:
         raise PreflightFailed(f"no function serves {', '.join(missing)}: apply the manifest of each")
-    return {state.name: state for state in states if any(stage in state.stages for stage in stages)}
+    return {state.name: state for state in found.values() if state is not None}

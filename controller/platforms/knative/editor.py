@@ -1,6 +1,7 @@
 """Changes Knative Services: the template makes revisions, the traffic names the one that is asked."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,9 +10,11 @@ from controller.platforms.editing import ChangeNotPermitted, ChangeRefused, Chan
 from controller.platforms.knative.function_reading import main_revision
 from controller.platforms.knative.kube_client import Edit, KubeClient
 from controller.platforms.knative.kube_errors import KubeError, NotPermitted, ObjectUnknown, Rejected
-from controller.platforms.knative.kube_resources import SERVICES, KubeObject
+from controller.platforms.knative.kube_resources import REVISIONS, SERVICES, KubeObject
 from controller.platforms.knative.mirror import Mirror
 from controller.platforms.knative.service_edits import changed, restored, routed
+
+log = logging.getLogger(__name__)
 
 NOTICED_WITHIN_S = 60.0
 """How long Knative may take to answer a changed Service with a revision's name, or with other traffic."""
@@ -19,7 +22,8 @@ LOOK_EVERY_S = 0.1
 
 
 class KnativeEditor:
-    """See ``FunctionEditor``. Its account needs patch of Services."""
+    """See ``FunctionEditor``. Its account needs patch of Services, and delete of Revisions to free what one that failed
+    holds."""
 
     def __init__(self, client: KubeClient, services: Mirror, clock: Callable[[], float]) -> None:
         self._client = client
@@ -55,12 +59,26 @@ class KnativeEditor:
         template = self._templates.pop(proposal.revision, None)
         if template is None:
             return proposal.revision
-        # The template as it was makes the revision that failed neither routed nor the latest: its pods go at once.
+        # The template as it was makes the revision that failed neither routed nor the latest: then it may go.
         patched = await self._edit(proposal.function, lambda service: restored(template))
         await self._until(
             proposal.function, patched, lambda service: _created(service) != proposal.revision, "has its template back"
         )
+        await self._delete(proposal.revision)
         return _created(self._services.objects[proposal.function])
+
+    async def _delete(self, revision: str) -> None:
+        """Knative lets a revision that never became ready try until its progress deadline, and hold its GPU."""
+        try:
+            await self._client.delete(REVISIONS, revision)
+        except ObjectUnknown:
+            return
+        except KubeError as error:
+            log.warning(
+                "revision %s may hold its replica until its progress deadline: %s; or delete it by hand",
+                revision,
+                error,
+            )
 
     async def _read(self, function: str) -> KubeObject:
         try:

@@ -98,7 +98,7 @@ def read_function(
         stages=stages_of(service),
         url=address_of(service),
         revision=main,
-        image=str(container_of(service).get("image") or ""),
+        image=_image(service, revisions, main),
         ready=_routes(service).status == "True" and not reason,
         reason=reason,
         num_replicas=len(active),
@@ -149,6 +149,17 @@ def _routes(service: KubeObject) -> Condition:
     """Whether requests reach it. The Service as a whole is not ready either while a revision that gets none fails."""
     routes = condition(service, "RoutesReady")
     return condition(service, "Ready") if routes == Condition() else routes
+
+
+def _image(service: KubeObject, revisions: Iterable[KubeObject], main: str) -> str:
+    """The main revision's image, which the template's is not while a newer revision gets no requests."""
+    for revision in revisions:
+        if name_of(revision) == main:
+            containers = revision["spec"].get("containers") or [{}]
+            serving = next((found for found in containers if found.get("ports")), containers[0])
+            if serving.get("image"):
+                return str(serving["image"])
+    return str(container_of(service).get("image") or "")
 
 
 def _age(revision: KubeObject) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""A small client of the Kubernetes API: one namespace; get, list, watch and merge-patch."""
+"""A small client of the Kubernetes API: one namespace; get, list, watch, merge-patch and delete."""
 
 import asyncio
 import json
@@ -94,6 +94,10 @@ class KubeClient:
         """Change an object; a null takes a field away. Raises ``Conflict`` where the patch names an older version."""
         content, headers = json.dumps(patch).encode(), {"content-type": MERGE_PATCH}
         return await self._object("patch", "PATCH", resource, name, content=content, headers=headers)
+
+    async def delete(self, resource: Resource, name: str) -> None:
+        """Take an object away. Raises ``ObjectUnknown`` where it is not there (any more)."""
+        await self._object("delete", "DELETE", resource, name)
 
     async def edit(self, resource: Resource, name: str, edit: Edit) -> KubeObject:
         """Change an object as it is now, and no other: read, patch, and read again where it was changed meanwhile."""

@@ -17,6 +17,8 @@ REVISIONS: Kind = ("serving.knative.dev", "revisions")
 PODS: Kind = ("", "pods")
 KINDS = (SERVICES, REVISIONS, PODS)
 BOOKMARK_S = 30.0
+CLOCK_STEP_S = 0.001
+"""A time that is nearer than this is now: what rounding leaves would never pass."""
 
 
 class AdmissionRefused(Exception):
@@ -68,6 +70,7 @@ class ApiServer:
         """Every request that was handled, refused or not."""
         self.admit: Callable[[Kind, Object, Object], None] = lambda kind, old, new: None
         self.committed: Callable[[Kind, Object, Object], None] = lambda kind, old, new: None
+        self.deleted: Callable[[Kind, str], None] = lambda kind, name: None
         self.on_patch: Callable[[Kind, str], None] = lambda kind, name: None
         """Called before a patch is applied: somebody else may be quicker."""
         self._broken = asyncio.Event()
@@ -127,6 +130,12 @@ class ApiServer:
                     await _refuse(send, 409, str(error))
                 except AdmissionRefused as error:
                     await _refuse(send, 422, f"admission webhook denied the request: {error}")
+            case "delete":
+                if self.store.get(kind, name) is None:
+                    return await _refuse(send, 404, f"{kind[1]} {name!r} not found")
+                self.store.delete(kind, name)
+                self.deleted(kind, name)
+                await respond_json(send, 200, {"kind": "Status", "status": "Success"})
             case "watch":
                 await self._watch(kind, query, receive, send)
             case _:
@@ -157,7 +166,7 @@ class ApiServer:
         ends_at = loop.time() + float(query["timeoutSeconds"])
         broken, gone = asyncio.create_task(self._broken.wait()), asyncio.create_task(_gone(receive))
         try:
-            while loop.time() < ends_at and not broken.done() and not gone.done():
+            while ends_at - loop.time() > CLOCK_STEP_S and not broken.done() and not gone.done():
                 looked_at = self.store.version
                 for change in self.store.since(kind, version):
                     version = change.version
@@ -172,7 +181,7 @@ class ApiServer:
                 )
                 changing.cancel()
                 if not done:
-                    version = self.store.version
+                    version = looked_at
                     bookmark = _line("BOOKMARK", {"metadata": {"name": "", "resourceVersion": str(version)}})
                     await send({"type": "http.response.body", "body": bookmark, "more_body": True})
             await send({"type": "http.response.body", "body": b""})

@@ -84,7 +84,7 @@ class Knative:
     ) -> None:
         self.defaults = defaults
         self.api = api or ApiServer()
-        self.api.admit, self.api.committed = self._admit, self._committed
+        self.api.admit, self.api.committed, self.api.deleted = self._admit, self._committed, self._deleted
         self.pods = pods
         self.answers = dict(answers)
         self.troubles: dict[str, tuple[str, str]] = {}
@@ -102,6 +102,7 @@ class Knative:
         self._observed: dict[str, int] = {}
         self._showing: asyncio.Task[None] | None = None
         self._shown: list[Any] = []
+        self._stopping: set[asyncio.Task[None]] = set()
 
     def apply(self, service: Object) -> None:
         """Create or change a Service, as ``kubectl apply`` does. Raises ``AdmissionRefused``."""
@@ -249,6 +250,14 @@ class Knative:
         elif kind == PODS and int(annotations.get(DELETION_COST, "0")) < 0:
             function = self.functions.functions[new["metadata"]["labels"]["serving.knative.dev/service"]]
             function.finish([name])
+
+    def _deleted(self, kind: Kind, name: str) -> None:
+        """A Revision's Deployment goes with it."""
+        assert kind == REVISIONS, f"nobody deletes {kind[1]}"
+        for function in self.functions.functions.values():
+            revision = function._revisions.pop(name, None)
+            if revision is not None:
+                self._stopping.add(asyncio.create_task(revision.stop("deleted", grace_s=30.0)))
 
     def _revision_object(self, function: str, revision: Revision) -> Object:
         failed = revision.failure or self.troubles.get(revision.name, ("", ""))[1]
