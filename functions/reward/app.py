@@ -7,19 +7,23 @@ from typing import ClassVar
 
 from functions.reward.outcome import CompletionText
 from functions.reward.scorer import ModelMeans, Scorer, Scoring
+from functions.reward.settings import V2Settings
+from functions.reward.v2 import served_rewards, v2_protocol
 from functions.reward.weighted_sum import flat_rows, summarise
 from shared.codec.completions import DamagedCompletion, decode_completion
 from shared.contracts.call import StageCall
 from shared.contracts.completion import SampleId
 from shared.contracts.errors import MissingBlob, RewardTimeout
 from shared.contracts.prompt import Prompt
-from shared.contracts.reward import ModelReward, RewardInputs, RewardOutputs
+from shared.contracts.reward import ModelReward, RewardInputs, RewardOutputs, Scores
 from shared.contracts.stage import Stage
 from shared.modeling.tokenizer import Tokenizer
 from shared.service.handler import CallContext, Outcome
 from shared.service.model_paths import checked_model
 from shared.service.prompts import read_prompts
+from shared.service.replica import Replica
 from shared.service.settings import FunctionSettings, process_environment
+from shared.service.side_protocol import SideProtocol
 
 
 class RewardHandler:
@@ -32,6 +36,7 @@ class RewardHandler:
 
     def __init__(self, settings: FunctionSettings) -> None:
         self._settings = settings
+        self._v2 = V2Settings.from_environment(process_environment())
         self._scorer = Scorer(
             roots=settings.model_roots,
             environ=process_environment(),
@@ -91,6 +96,15 @@ class RewardHandler:
                 f"scoring {len(completions)} completions took longer than one call may: "
                 "score fewer in a call, or make the reward function faster"
             ) from error
+
+    def side_protocol(self, replica: Replica) -> SideProtocol:
+        """The Open Inference Protocol V2: texts in, scores out, nothing stored."""
+        models = ModelMeans(check=self._checked_model, compute=replica.compute, threads=self._v2.threads)
+
+        async def score(prompts: list[Prompt], completions: list[CompletionText], inputs: RewardInputs) -> Scores:
+            return (await self._scorer.score(prompts, completions, inputs, models=models)).scores
+
+        return v2_protocol(served_rewards(self._v2), score)
 
     async def close(self) -> None:
         """End the child processes."""

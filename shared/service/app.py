@@ -18,6 +18,7 @@ from shared.service.handler import StageHandler
 from shared.service.replica import Replica
 from shared.service.route import StageRoute
 from shared.service.settings import FunctionSettings, SettingsInvalid
+from shared.service.side_protocol import BySide, SpeaksMore
 from shared.store.opening import open_blobs, open_cache, open_prefix_kv, redis_store
 from shared.store.recent_blobs import RecentBlobs
 from shared.store.redis_connection import RedisConnection
@@ -69,6 +70,9 @@ def serve_stages(
     stages = tuple(handler.stage for handler in handlers)
     app = FastAPI(title=f"rlhfless {', '.join(stages)}", lifespan=lifespan, openapi_url=None)
     app.add_middleware(TokenAuth, token=token)
+    for handler in handlers:
+        if isinstance(handler, SpeaksMore):
+            app.add_middleware(BySide, protocol=handler.side_protocol(replica), token=token)
     app.add_exception_handler(HTTPException, _http_problem)
     _add_information(app, FunctionInfo(stages=stages, instance=replica.instance, revision=replica.revision))
     for handler in handlers:

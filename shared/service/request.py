@@ -19,7 +19,7 @@ MAX_CALL_BYTES = 16 * 2**20
 
 async def read_call(request: Request, stage: Stage, call_type: type[StageCall[Any]]) -> StageCall[Any]:
     """The request's call. Raises ``InvalidInput``, and ``Cancelled`` if the caller left before its end."""
-    body = await _read_body(request)
+    body = await read_body(request)
     try:
         call = call_type.model_validate_json(body)
     except ValidationError as error:
@@ -33,8 +33,11 @@ async def read_call(request: Request, stage: Stage, call_type: type[StageCall[An
     return call
 
 
-async def _read_body(request: Request) -> bytes:
-    """The body. One that is too long is read to its end all the same: only then does its sender hear why."""
+async def read_body(request: Request) -> bytes:
+    """The body. One that is too long is read to its end all the same: only then does its sender hear why.
+
+    Raises ``InvalidInput`` for that one, and ``Cancelled`` if the caller left before the end.
+    """
     kept, num_bytes = bytearray(), 0
     try:
         async for chunk in request.stream():

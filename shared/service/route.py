@@ -43,7 +43,7 @@ class StageRoute:
         try:
             call = await read_call(request, self._stage, self._call_type)
             key, stop = call.key, StopFlag()
-            async with beside(_watch_caller(request, stop)):
+            async with beside(watch_caller(request, stop)):
                 reply = await self._protocol.serve(call, stop)
         except StageError as error:
             log.info("refused %s: %s", key or self._stage, error.message, extra=self._fields(key, code=error.code))
@@ -59,7 +59,7 @@ class StageRoute:
         return {"stage": str(self._stage), **of_call, **more}
 
 
-async def _watch_caller(request: Request, stop: StopFlag) -> None:
+async def watch_caller(request: Request, stop: StopFlag) -> None:
     """Stop computing when the caller is gone: the platform then counts this replica as idle."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -26,6 +26,7 @@ class FunctionProcess:
         self.process = process
         self.instance = instance
         self.url = url
+        self.token = token
         self.log = log
         self._headers = {"authorization": f"Bearer {token}"}
 
