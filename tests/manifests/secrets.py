@@ -1,5 +1,6 @@
-"""The Secret that is made apart from the manifests, as the script that makes it prints it."""
+"""The Secrets that are made apart from the manifests: by a script, and by the command that a component's head names."""
 
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -7,7 +8,10 @@ from typing import Any
 
 import yaml
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "cluster-secret"
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "cluster-secret"
+COMMAND = re.compile(r"kubectl create secret generic (\S+) ([^\n]*)")
+KEY = re.compile(r"--from-(?:literal|file)=([\w.-]+)=")
 
 
 def printed_secret() -> dict[str, Any]:
@@ -18,6 +22,10 @@ def printed_secret() -> dict[str, Any]:
 
 @cache
 def secret_keys_made() -> dict[str, set[str]]:
-    """Its name and its keys."""
+    """Names, each with its keys."""
     secret = printed_secret()
-    return {secret["metadata"]["name"]: set(secret["stringData"])}
+    made = {secret["metadata"]["name"]: set(secret["stringData"])}
+    for file in ROOT.glob("deploy/components/*/kustomization.yaml"):
+        for name, options in COMMAND.findall(file.read_text(encoding="utf-8")):
+            made.setdefault(name, set()).update(KEY.findall(options))
+    return made

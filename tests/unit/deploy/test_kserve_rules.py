@@ -3,15 +3,21 @@
 import copy
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import yaml
 
 from controller.runs.config.reward import RewardConfig
-from shared.contracts.reward import RemoteReward, SumReward
+from functions.reward.settings import V2Settings
+from functions.reward.v2 import OPEN_PATHS
+from shared.contracts.reward import ModelReward, RemoteReward, SumReward, TensorNames
+from shared.contracts.stage import Stage
+from shared.service.settings import FunctionSettings
 from tests.manifests.kserve_rules import inference_service_problems
 from tests.manifests.schemas import schema_problems
 from tests.manifests.tree import DEPLOY, Document, documents
+from tests.manifests.variables import BY_LIBRARIES, FUNCTION_FILES, variables_read
 
 [JUDGE] = documents(DEPLOY / "components" / "kserve-judge" / "judge.yaml")
 [RUNTIME] = documents(DEPLOY / "components" / "kserve-judge" / "runtime.yaml")
@@ -39,6 +45,28 @@ def test_a_run_can_name_the_judge_as_the_readme_says() -> None:
     # KServe makes the Service NAME-predictor of an InferenceService, whose model has its name.
     assert part.reward.url == f"http://{JUDGE['metadata']['name']}-predictor.rlhfless.svc.cluster.local"
     assert part.reward.model == JUDGE["metadata"]["name"]
+    # What reward reads as its secret is what the judge's process takes for its token.
+    [volume] = [found for found in RUNTIME["spec"]["volumes"] if found["name"] == "token"]
+    assert volume["secret"]["secretName"] == "rlhfless-rewards"
+    assert [item["key"] for item in volume["secret"]["items"]] == [part.reward.secret]
+    # Our own server's tensors are the defaults.
+    assert part.reward.tensors == TensorNames()
+
+
+def test_the_judges_runtime_starts_with_what_it_says(tmp_path: Path) -> None:
+    [container] = RUNTIME["spec"]["containers"]
+    (tmp_path / "token").write_text("0123456789abcdef")
+    # KServe fills in the name of the InferenceService.
+    said = {entry["name"]: entry["value"].replace("{{.Name}}", "judge") for entry in container["env"]}
+    given = said | {"RLHFLESS_TOKEN_FILE": str(tmp_path / "token"), "PORT": "8080"}
+    settings, v2 = FunctionSettings.from_environment(given), V2Settings.from_environment(given)
+    assert settings.stages == (Stage.REWARD,)
+    assert v2.model == JUDGE["metadata"]["name"]
+    assert isinstance(v2.reward, ModelReward)
+    assert Path(v2.reward.model.path) in settings.model_roots
+    assert set(said) <= variables_read([*FUNCTION_FILES, "functions/reward/settings.py"]) | BY_LIBRARIES
+    assert JUDGE["spec"]["predictor"]["model"]["runtime"] == RUNTIME["metadata"]["name"]
+    assert container["readinessProbe"]["httpGet"]["path"] in OPEN_PATHS
 
 
 @pytest.mark.parametrize("document", [JUDGE, REWARD], ids=["judge", "reward"])
