@@ -7,6 +7,7 @@ from controller.scheduling.decode_profile import DecodeProfile
 from controller.scheduling.lengths import LengthEstimate
 from controller.scheduling.locality import NO_ABILITY, PlacementAbility
 from controller.scheduling.migration import WithKv
+from controller.scheduling.pipelining import Part
 from controller.scheduling.prefill_choice import Mode
 
 
@@ -79,6 +80,10 @@ class StepObservations:
     """Prompt tokens with every common beginning once; ``None``: nothing is known to be common."""
     num_warm: int = 0
     """Actors that are up already."""
+    other_parts: tuple[Part, ...] = ()
+    """What follows the sampling in a step, in the order of the flow, by past steps; none: no hint of how to execute."""
+    num_devices: int = 1
+    """GPUs (or threads) that all parts of a step share or divide."""
     seed: int = 0
     """Of what is drawn at random, which is only a baseline's assignment."""
 

@@ -28,6 +28,7 @@ from controller.scheduling.observations import (
     StepObservations,
 )
 from controller.scheduling.parts import Parts, sliced_groups, whole_groups
+from controller.scheduling.pipelining import ExecutionHint, Part, execution_hint
 from controller.scheduling.prefill_choice import PrefillFigures, PrefillPlan, choose_prefill
 from controller.scheduling.splitting import split_long_groups
 from controller.scheduling.step_plan import Expected, StepPlan
@@ -109,6 +110,7 @@ def plan_step(observations: StepObservations, policy: SchedulePolicy) -> StepPla
         prefill=prefill,
         placement=placements.actors,
         unhonoured=placements.unhonoured,
+        execution=_execution(observations, expected),
         techniques=technique_figures(observations, policy, parts, arrangement, compared.table, prefill, speed),
     )
 
@@ -207,6 +209,19 @@ def _expected(actor_s: tuple[float, ...], prefill: PrefillPlan, limits: ActorLim
     replica_s = sum(actor_s) + new * limits.overhead_s
     unit_s = limits.units_per_actor * replica_s if limits.shared_threads is None else limits.shared_threads * time_s
     return Expected(time_s=time_s, replica_s=replica_s, unit_s=unit_s, actor_s=actor_s)
+
+
+def _execution(observations: StepObservations, expected: Expected) -> ExecutionHint | None:
+    """Sampling is a part whose actors divide its work; it is ready in pieces, which are groups."""
+    if not observations.other_parts:
+        return None
+    sampling = Part(name="rollout", unit_s=expected.time_s * observations.num_devices)
+    needed = max(part.min_devices for part in observations.other_parts)
+    return execution_hint(
+        (sampling, *observations.other_parts),
+        max(needed, observations.num_devices),
+        num_pieces=len(observations.groups),
+    )
 
 
 def _items(parts: Parts, arrangement: Arrangement, policy: SchedulePolicy) -> tuple[tuple[WorkItem, ...], ...]:

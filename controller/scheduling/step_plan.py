@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from controller.scheduling.actor_count import Candidate
 from controller.scheduling.locality import Place
+from controller.scheduling.pipelining import ExecutionHint
 from controller.scheduling.prefill_choice import PrefillPlan
 from shared.contracts.rollout import WorkItem
 
@@ -46,6 +47,8 @@ class StepPlan:
     """Where each actor runs."""
     unhonoured: tuple[str, ...] = ()
     """Constraints that cannot be met, in words."""
+    execution: ExecutionHint | None = None
+    """Which execution of the whole step would be the fastest; ``None`` where its other parts are not known."""
     techniques: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Of each technique that is on: what it is expected to do, by name of the figure."""
 

@@ -11,6 +11,7 @@ from controller.scheduling.actor_count import Candidate
 from controller.scheduling.actor_time import Work
 from controller.scheduling.assignment import Arrangement, arrange
 from controller.scheduling.decode_profile import DecodeProfile
+from controller.scheduling.deduplication import deduplicated
 from controller.scheduling.observations import SchedulePolicy, StepObservations
 from controller.scheduling.parts import Parts
 from controller.scheduling.prefill_choice import PrefillPlan
@@ -41,13 +42,17 @@ def technique_figures(
 
 
 def _deduplication(observations: StepObservations, prefill: PrefillPlan, profile: DecodeProfile) -> Figures:
-    """Against a prefill of every sample by itself: n samples of a prompt save (n - 1) / n."""
-    repeated = observations.group_size * sum(group.num_prompt_tokens for group in observations.groups)
-    saved = repeated - prefill.num_tokens
+    """Against a prefill of every sample by itself."""
+    found = deduplicated(
+        sum(group.num_prompt_tokens for group in observations.groups),
+        group_size=observations.group_size,
+        num_computed_tokens=prefill.num_tokens,
+    )
+    seconds = found.num_saved_tokens * profile.prefill_token_s
     return {
-        "saved_tokens": float(saved),
-        "saved_share": saved / repeated if repeated else 0.0,
-        "saved_unit_s": saved * profile.prefill_token_s * observations.platform.units_per_actor,
+        "saved_tokens": float(found.num_saved_tokens),
+        "saved_share": found.saved_share,
+        "saved_unit_s": seconds * observations.platform.units_per_actor,
     }
 
 

@@ -1,27 +1,27 @@
-"""How much of a prefill is the same work over again."""
+"""How much of a prefill would be the same work over again."""
 
 import pytest
 
-from controller.scheduling.deduplication import deduplicate
+from controller.scheduling.deduplication import deduplicated
+from shared.inference.distinct_prefixes import find_distinct
 
 DISTINCT = [[number, 1, 2, 3] for number in range(6)]
 
 
 @pytest.mark.parametrize(("group_size", "saved"), [(1, 0.0), (3, 2 / 3), (8, 7 / 8)])
 def test_of_n_samples_all_but_one_prefill_is_saved(group_size: int, saved: float) -> None:
-    assert deduplicate(DISTINCT, group_size=group_size, max_batch=64).saved_share == pytest.approx(saved)
+    computed = find_distinct(DISTINCT).num_tree_tokens
+    found = deduplicated(24, group_size=group_size, num_computed_tokens=computed)
+    assert found.saved_share == pytest.approx(saved)
+    assert found.num_saved_tokens == 24 * (group_size - 1)
 
 
 def test_a_beginning_that_all_share_is_computed_once() -> None:
-    found = deduplicate([[7] * 90 + [number] * 10 for number in range(4)], group_size=2, max_batch=64)
-    assert (found.num_repeated_tokens, found.num_prompt_tokens, found.num_tree_tokens) == (800, 400, 130)
-    assert (found.prefix_tokens, found.num_prefixes, found.num_rounds) == (100, 4, 1)
-
-
-def test_more_prompts_than_fit_at_once_take_rounds() -> None:
-    found = deduplicate([[7, 7, number] for number in range(5)], group_size=1, max_batch=2)
-    assert (found.prefix_tokens, found.num_prefixes, found.num_rounds) == (2, 1, 3)
+    prompts = [[7] * 90 + [number] * 10 for number in range(4)]
+    computed = find_distinct(prompts).num_tree_tokens
+    found = deduplicated(400, group_size=2, num_computed_tokens=computed)
+    assert (found.num_repeated_tokens, found.num_computed_tokens, found.num_saved_tokens) == (800, 130, 670)
 
 
 def test_no_prompts_save_nothing() -> None:
-    assert deduplicate([], group_size=4, max_batch=2).saved_share == 0.0
+    assert deduplicated(0, group_size=4, num_computed_tokens=0).saved_share == 0.0

@@ -12,6 +12,7 @@ from controller.scheduling.actor_time import Load, actor_seconds
 from controller.scheduling.decode_profile import DecodeProfile
 from controller.scheduling.lengths import LengthEstimate
 from controller.scheduling.locality import PlacementAbility
+from controller.scheduling.pipelining import Part
 from controller.scheduling.plan import (
     PlatformFigures,
     PromptGroup,
@@ -272,6 +273,17 @@ def test_prefill_apart_replaces_that_of_the_actors() -> None:
     assert apart.prefill.num_tokens == 40
     assert apart.expected.time_s < local.expected.time_s
     assert apart.techniques["prefill"]["is_apart"] == 1.0
+
+
+def test_the_plan_hints_at_the_fastest_execution_of_the_whole_step() -> None:
+    assert plan_step(seen(SKEWED), SchedulePolicy()).execution is None
+    parts = (Part(name="reference", unit_s=8.0, max_devices=1), Part(name="learner", unit_s=8.0, max_devices=1))
+    plan = plan_step(seen(SKEWED, other_parts=parts, num_devices=8), SchedulePolicy())
+    assert plan.execution is not None
+    assert plan.execution.kind == "pipelined"
+    assert plan.execution.time_s < plan.execution.phased_s
+    assert plan.execution.devices["reference"] == plan.execution.devices["learner"] == 1
+    assert StepPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
 def test_each_technique_says_what_it_saves() -> None:
