@@ -28,6 +28,7 @@ def expectation_report(expected: Mapping[str, Any]) -> RenderableType:
     """What a step is expected to take and to cost, and what that is made of."""
     table = _grid()
     table.add_row("a step", f"{_seconds(expected['step_s'])}, {expected['tokens']:.0f} completion tokens")
+    table.add_row("the first one", f"{_seconds(expected['first_step_s'])}, since actors start in it")
     table.add_row(
         "generation",
         f"{_seconds(expected['generation_s'])}, {number(expected['generation_replica_s'], 1)} replica-seconds, "

@@ -1,12 +1,14 @@
 """What a run is expected to take and to cost per step, said before anything is started.
 
+Actors start in the first step. Later on they are up when they are needed, since they are held or started in time.
+
 Lengths come from a checkpoint's history, the rows' answers or the most that is allowed; speed from a stored profile or
 stated defaults; the other parts of a step from earlier runs of the same model. Each of these is named, for a guess is
 only as good as what it is made of.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.runs.config.run_config import RunConfig
 from controller.runs.ledger import Price
@@ -14,18 +16,22 @@ from controller.runs.plan_records import RoundRecord, round_record
 from controller.runs.planning import Known, Planned, plan_known
 from controller.runs.stage_figures import stage_figures
 from controller.scheduling.observations import SchedulePolicy
+from controller.scheduling.plan import Expected
 from shared.contracts.prompt import Prompt
 from shared.contracts.stage import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """One step as it is expected, the first one, and the run by it."""
+    """A step as it is expected, with the prompts of the first one, and the run by it."""
 
     policy: SchedulePolicy
     plan: RoundRecord
+    """Of the first step, in which actors start."""
+    first_step_s: float
+    """As ``step_s``, cold starts included."""
     generation_s: float
-    """Of a step's rollout, cold starts included."""
+    """Of a later step's rollout."""
     other_s: Mapping[str, float] | None
     """Of the other parts of a step, by verl's names; ``None`` where no earlier run of the model tells."""
     step_s: float
@@ -40,7 +46,7 @@ class Expectation:
     num_steps: int
     """Steps that the run has to go."""
     run_s: float
-    """All of them, at this step's time."""
+    """All of them."""
     run_generation_usd: float
     assumptions: tuple[str, ...]
     """What this is made of, and what of it is only assumed."""
@@ -51,18 +57,19 @@ def expectation(
 ) -> Expectation:
     """What the first step with these prompts is expected to take. Pure."""
     planned = plan_known(known, prompts, config, seed=config.trainer.seed)
-    expected = planned.plan.expected
-    if expected is None:
-        raise ValueError("a plan of a step says what it expects")
+    first = expected_of(planned)
+    expected = expected_of(plan_known(warm(known), prompts, config, seed=config.trainer.seed))
     tokens = sum(sum(group.estimate.lengths) for group in planned.observations.groups)
     per_token = known.speed.stage_s if known.speed is not None else {}
     other_s = {name: seconds * tokens for name, seconds in per_token.items()} or None
-    step_s = expected.time_s + sum((other_s or {}).values())
+    others_s = sum((other_s or {}).values())
+    step_s, first_step_s = expected.time_s + others_s, first.time_s + others_s
     has_gpus = any(life.num_gpus for life in known.lives if Stage.ROLLOUT in life.stages)
     usd = price.usd(0.0, expected.unit_s) if has_gpus else price.usd(expected.unit_s, 0.0)
     return Expectation(
         policy=planned.policy,
         plan=round_record(0, planned),
+        first_step_s=first_step_s,
         generation_s=expected.time_s,
         other_s=other_s,
         step_s=step_s,
@@ -71,18 +78,35 @@ def expectation(
         generation_usd=usd,
         tokens=tokens,
         num_steps=num_steps,
-        run_s=num_steps * step_s,
+        run_s=first_step_s + (num_steps - 1) * step_s,
         run_generation_usd=num_steps * usd,
         assumptions=tuple(_assumptions(known, planned, other_s is not None)),
     )
 
 
+def expected_of(planned: Planned) -> Expected:
+    """What a plan of a step expects."""
+    if planned.plan.expected is None:
+        raise ValueError("a plan that is made of estimates says what it expects")
+    return planned.plan.expected
+
+
+def warm(known: Known) -> Known:
+    """The same, with every actor that there may be up already."""
+    up = known.resources.max_actors
+    functions = [replace(state, num_ready=up) if Stage.ROLLOUT in state.stages else state for state in known.functions]
+    return replace(known, functions=functions)
+
+
 def _assumptions(known: Known, planned: Planned, knows_others: bool) -> list[str]:
     observations, sources = planned.observations, planned.sources
+    past = known.past
+    scaled = ", times {:.3g}, as in an earlier run of this model" if past.per_answer_token is not None else ""
+    nothing = f"the most that is allowed, {observations.max_tokens} tokens, for nothing is known of them"
     names = {
         "history": "the checkpoint's length history",
-        "answer": "the length of their ground-truth answers",
-        "default": f"the most that is allowed, {observations.max_tokens} tokens, for nothing is known of them",
+        "answer": "the length of their ground-truth answers" + scaled.format(past.per_answer_token),
+        "default": nothing if past.mean_tokens is None else "the mean of an earlier run of this model",
     }
     num_prompts = len(observations.groups)
     said = [f"lengths of {count} of {num_prompts} prompts: {names[source]}" for source, count in sources.items()]
@@ -91,7 +115,7 @@ def _assumptions(known: Known, planned: Planned, knows_others: bool) -> list[str
     else:
         num = 0 if known.speed is None else len(known.speed.observations)
         said.append(f"decoding speed: a stored profile of this model on this rollout function ({num} observations)")
-    figures = stage_figures(Stage.ROLLOUT, known.lives, (), known.platform)
+    figures = stage_figures(Stage.ROLLOUT, known.lives, known.past, known.platform)
     measured = any(life.ready_at is not None for life in known.lives if Stage.ROLLOUT in life.stages)
     kind = "measured" if measured else "the platform's usual figure"
     said.append(f"cold start of an actor: {figures.cold_start_s:.3g} s, {kind}")

@@ -6,14 +6,14 @@ for their room.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from controller.platforms.base import FunctionState, ReplicaLife
 from controller.platforms.stage_routing import state_of
 from controller.runs.actor_hold import ActorHold, busy_only
 from controller.runs.config.schedule_policy import schedule_policy
 from controller.runs.context import RunContext
-from controller.runs.past_steps import gap_metric, load_metric, read_past
+from controller.runs.past_steps import gap_metric, load_metric, read_past, reload_metric
 from controller.runs.plan_records import HoldingRecord
 from controller.runs.stage_client import CallRecord
 from controller.runs.stage_figures import StageFigures, stage_figures
@@ -43,6 +43,8 @@ class Holding:
         """The latest decision on each stage that the run's log has."""
         self._last_use: dict[Stage, tuple[Purpose, float]] = {}
         """What each stage was last used for, and until when."""
+        self._seen: set[str] = set()
+        """Replicas that have answered."""
         self._starting: dict[Stage, asyncio.Task[None]] = {}
 
     @property
@@ -89,7 +91,8 @@ class Holding:
 
     def note(self, calls: Sequence[CallRecord]) -> dict[str, float]:
         """Remember when stages were used last; metrics of the gaps before, and of what replicas took to load."""
-        metrics = use_metrics(calls, self._last_use)
+        metrics = use_metrics(calls, self._last_use) | load_metrics(calls, self._seen, since=self._since)
+        self._seen |= {call.instance for call in calls}
         for call in sorted(calls, key=lambda call: call.received_at):
             self._last_use[call.key.stage] = (call.key.purpose, call.received_at)
         return metrics
@@ -110,7 +113,7 @@ class Holding:
             now=platform.now(),
             policy=self._policy,
             gaps_s=past.gaps_s.get(stage, ()),
-            figures=stage_figures(stage, lives, past.loads_s.get(stage, ()), platform.figures()),
+            figures=stage_figures(stage, lives, past, platform.figures()),
             shares_machine=self._run.resources.shared_threads,
             is_crowded=others_waited(lives, state.name, since=self._since),
             is_last=self._is_last,
@@ -153,7 +156,9 @@ def decide(
     prewarm = None
     if policy.prewarm and not is_last:
         prewarm = prewarm_at(now, gaps_s, figures.cold_start_s + figures.load_s, policy.buffer_s)
-    costs = HoldingFigures(drain_s=figures.drain_s, cold_start_s=figures.cold_start_s, load_s=figures.load_s)
+    # What a held replica loads for its next use as well is no cost of the release.
+    load_s = max(0.0, figures.load_s - figures.reload_s)
+    costs = HoldingFigures(drain_s=figures.drain_s, cold_start_s=figures.cold_start_s, load_s=load_s)
     hold = hold_or_release(gaps_s, costs)
     idle_s = hold.idle_s if gaps_s else None
 
@@ -192,7 +197,7 @@ def others_waited(lives: Sequence[ReplicaLife], function: str, *, since: float) 
 
 
 def use_metrics(calls: Sequence[CallRecord], last_use: Mapping[Stage, tuple[Purpose, float]]) -> dict[str, float]:
-    """The gap before each stage's first call of a step, and the longest load, by metric. Pure.
+    """The gap before each stage's first call of a step, by metric. Pure.
 
     Only a gap between two steps counts: an evaluation between them has uses of its own.
     """
@@ -202,6 +207,20 @@ def use_metrics(calls: Sequence[CallRecord], last_use: Mapping[Stage, tuple[Purp
         purpose, until = last_use.get(stage, (None, 0.0))
         if purpose is Purpose.TRAIN and call.key.purpose is Purpose.TRAIN:
             metrics.setdefault(gap_metric(stage), max(0.0, call.sent_at - until))
+    return metrics
+
+
+def load_metrics(calls: Sequence[CallRecord], seen: Collection[str], *, since: float) -> dict[str, float]:
+    """The longest load of a new replica of each stage, and of one that was there, by metric. Pure.
+
+    New are those that are not among the ``seen`` and have started ``since`` the owner has begun.
+    """
+    metrics: dict[str, float] = {}
+    answered = set(seen)
+    for call in sorted(calls, key=lambda call: call.started_at):
+        is_new = call.instance not in answered and call.replica_started_at >= since
+        answered.add(call.instance)
         if call.load_s > 0:
-            metrics[load_metric(stage)] = max(call.load_s, metrics.get(load_metric(stage), 0.0))
+            name = (load_metric if is_new else reload_metric)(call.key.stage)
+            metrics[name] = max(call.load_s, metrics.get(name, 0.0))
     return metrics

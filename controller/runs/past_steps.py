@@ -27,8 +27,13 @@ def gap_metric(stage: Stage) -> str:
 
 
 def load_metric(stage: Stage) -> str:
-    """Seconds that a replica of the stage took to load weights."""
+    """Seconds that a new replica of the stage took to load weights."""
     return f"schedule/holding/{stage}/load_s"
+
+
+def reload_metric(stage: Stage) -> str:
+    """Seconds that a replica that was there took to load what was new to it, such as the next version."""
+    return f"schedule/holding/{stage}/reload_s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,9 @@ class PastSteps:
     """Of each step, by verl's names: ``gen``, ``reward``, ``update_actor``, ..., ``step``."""
     gaps_s: Mapping[Stage, tuple[float, ...]] = field(default_factory=dict)
     loads_s: Mapping[Stage, tuple[float, ...]] = field(default_factory=dict)
+    """By replicas that were new."""
+    reloads_s: Mapping[Stage, tuple[float, ...]] = field(default_factory=dict)
+    """By replicas that were there."""
     mean_tokens: float | None = None
     """Of the latest step that says so."""
     per_answer_token: float | None = None
@@ -59,6 +67,7 @@ def past_steps(history: Iterable[Mapping[str, Any]]) -> PastSteps:
         ),
         gaps_s=_by_stage(metrics, gap_metric),
         loads_s=_by_stage(metrics, load_metric),
+        reloads_s=_by_stage(metrics, reload_metric),
         mean_tokens=_latest(metrics, MEAN_TOKENS),
         per_answer_token=_latest(metrics, PER_ANSWER_TOKEN),
     )

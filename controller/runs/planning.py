@@ -65,11 +65,12 @@ class Known:
 
 async def plan_round(run: RunContext, prompts: Sequence[Prompt], *, seed: int) -> Planned:
     """The plan for sampling a group of each of the prompts; ``seed`` is of what a baseline draws."""
+    past, speed = await read_past(run), await read_speed(run)
     known = Known(
         history=await read_history(run, [prompt.row_uid for prompt in prompts]),
         answers=await answer_tokens(run.prepared, prompts),
-        past=await read_past(run),
-        speed=await read_speed(run),
+        past=with_earlier_runs(past, speed),
+        speed=speed,
         functions=await run.platform.functions(),
         lives=await run.platform.replicas(),
         platform=run.platform.figures(),
@@ -81,8 +82,7 @@ async def plan_round(run: RunContext, prompts: Sequence[Prompt], *, seed: int) -
 def plan_known(known: Known, prompts: Sequence[Prompt], config: RunConfig, *, seed: int) -> Planned:
     """The plan for what is known. Pure; a large batch takes some tenths of a second."""
     policy = schedule_policy(config)
-    loads_s = known.past.loads_s.get(Stage.ROLLOUT, ())
-    rollout = stage_figures(Stage.ROLLOUT, known.lives, loads_s, known.platform)
+    rollout = stage_figures(Stage.ROLLOUT, known.lives, known.past, known.platform)
     speed = known.speed
     platform = platform_figures(known.platform, rollout, known.functions, speed)
     ships_prefixes = platform.has_prefill and policy.prefill != "in_actor"
@@ -108,6 +108,13 @@ def plan_known(known: Known, prompts: Sequence[Prompt], config: RunConfig, *, se
     )
 
 
+def with_earlier_runs(past: PastSteps, speed: KnownSpeed | None) -> PastSteps:
+    """``past`` with the lengths of earlier runs of the model, until this one has some of its own. Pure."""
+    if speed is None or past.mean_tokens is not None:
+        return past
+    return replace(past, mean_tokens=speed.mean_tokens, per_answer_token=speed.per_answer_token)
+
+
 def num_tree_tokens(prompts: Sequence[Prompt]) -> int:
     """Tokens of the prompts with every common beginning once. Pure."""
     return find_distinct([prompt.token_ids for prompt in prompts]).num_tree_tokens
@@ -131,7 +138,7 @@ def prompt_groups(
     most, size = config.data.max_response_length, config.rollout.n
     known = [statistics.fmean(found[-1].lengths) for found in records if found and found[-1].lengths]
     if not known and past.mean_tokens is not None:
-        known = [past.mean_tokens]
+        known = [min(float(most), past.mean_tokens)]
     default = default_length(known, most)
     scale = past.per_answer_token or 1.0
 

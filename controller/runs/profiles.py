@@ -20,6 +20,7 @@ from controller.runs.data.position import DataPosition
 from controller.runs.errors import ContractBroken, StageFailed, StageUnavailable
 from controller.runs.fingerprint import architecture
 from controller.runs.manifest import Manifest
+from controller.runs.past_steps import MEAN_TOKENS, PER_ANSWER_TOKEN
 from controller.runs.prefilling import Prefilled
 from controller.runs.sampling import publish_prompts
 from controller.scheduling.decode_profile import DecodeObservation, DecodeProfile, fit, prefill_speed, remember
@@ -51,6 +52,10 @@ class KnownSpeed:
     """Of prefix KV, into the store or out of it; ``None`` before any was stored."""
     apart_token_s: float | None = None
     """Seconds per token of the function prefill; ``None`` before it was used."""
+    mean_tokens: float | None = None
+    """Of a completion, in the latest step of a run."""
+    per_answer_token: float | None = None
+    """Tokens of a completion for each token of its row's ground-truth answer, in that step."""
 
 
 _SPEED = TypeAdapter(KnownSpeed)
@@ -143,6 +148,15 @@ def with_prefill(speed: KnownSpeed, prefilled: Sequence[Prefilled]) -> KnownSpee
 
 def _rate(amount: float, seconds: float) -> float | None:
     return amount / seconds if amount > 0 and seconds > 0 else None
+
+
+def with_lengths(speed: KnownSpeed, metrics: Mapping[str, float]) -> KnownSpeed:
+    """``speed`` with a step's lengths, from its metrics. Pure."""
+    return replace(
+        speed,
+        mean_tokens=metrics.get(MEAN_TOKENS, speed.mean_tokens),
+        per_answer_token=metrics.get(PER_ANSWER_TOKEN, speed.per_answer_token),
+    )
 
 
 def with_stages(speed: KnownSpeed, timings_s: Mapping[str, float], num_tokens: int) -> KnownSpeed:

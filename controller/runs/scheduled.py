@@ -14,7 +14,7 @@ from controller.runs.ledger import Price
 from controller.runs.length_history import parse_records, row_and_epoch
 from controller.runs.past_steps import PastSteps
 from controller.runs.plan_records import PlanRecord, parse_record
-from controller.runs.planning import Known
+from controller.runs.planning import Known, with_earlier_runs
 from controller.runs.prepared import Prepared
 from controller.runs.profiles import parse_speed, speed_name
 from controller.runs.resources import resources_of
@@ -81,11 +81,12 @@ class Schedules:
         rows = {row_and_epoch(prompt.row_uid)[0] for prompt in prompts} & lengths.keys()
         functions = await platform.functions()
         name = speed_name(functions, architecture(prepared.model_folder))
+        speed = None if name is None else parse_speed(await self._store.records.profile(name))
         known = Known(
             history={row: parse_records(row, lengths[row]) for row in rows},
             answers=await answer_tokens(prepared, prompts),
-            past=PastSteps(),
-            speed=None if name is None else parse_speed(await self._store.records.profile(name)),
+            past=with_earlier_runs(PastSteps(), speed),
+            speed=speed,
             functions=functions,
             lives=await platform.replicas(),
             platform=platform.figures(),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.platforms.base import PlatformFigures, ReplicaLife
+from controller.runs.past_steps import PastSteps
 from shared.contracts.stage import Stage
 
 NUM_LIVES = 16
@@ -21,12 +22,14 @@ class StageFigures:
     """From telling it to end until what it holds is free."""
     load_s: float
     """Fetch and load of weights by a new replica; 0 where it has none, or before anything was measured."""
+    reload_s: float
+    """What a replica that was held loads for its next use all the same: the next version of the policy."""
     units: float
     """GPUs that a replica holds, or CPUs where it has none; 1 before there was any replica."""
 
 
 def stage_figures(
-    stage: Stage, lives: Sequence[ReplicaLife], loads_s: Sequence[float], platform: PlatformFigures
+    stage: Stage, lives: Sequence[ReplicaLife], past: PastSteps, platform: PlatformFigures
 ) -> StageFigures:
     """Figures of a stage from the lives of replicas, and from how long some took to load. Pure."""
     own = sorted((life for life in lives if stage in life.stages), key=lambda life: life.scheduled_at)[-NUM_LIVES:]
@@ -39,7 +42,8 @@ def stage_figures(
     return StageFigures(
         cold_start_s=_median(starts, platform.cold_start_s),
         drain_s=_median(drains, platform.drain_s),
-        load_s=_median(loads_s, 0.0),
+        load_s=_median(past.loads_s.get(stage, ()), 0.0),
+        reload_s=_median(past.reloads_s.get(stage, ()), 0.0),
         units=float(own[-1].num_gpus or own[-1].num_cpus) if own else 1.0,
     )
 

@@ -8,7 +8,7 @@ from controller.runs.holding import Holding
 from controller.runs.length_history import extended, format_records, records_of, row_and_epoch
 from controller.runs.observed import ObservedRound
 from controller.runs.plan_records import PlanRecords, format_record, plan_digest
-from controller.runs.profiles import learnt, read_speed, with_prefill, with_stages, write_speed
+from controller.runs.profiles import learnt, read_speed, with_lengths, with_prefill, with_stages, write_speed
 from controller.runs.schedule_metrics import measure_round, schedule_metrics
 from controller.runs.trace import TraceRound, TraceRow, TraceStay, TraceStep, encode_step
 from shared.codec.completion_facts import CompletionFacts
@@ -38,7 +38,7 @@ async def record_step(
         prefilled = one.sampled.prefilled
         for name, value in {} if prefilled is None else prefilled.metrics().items():
             metrics[name] = metrics.get(name, 0.0) + value
-    await _learn(run, rounds, timings_s)
+    await _learn(run, rounds, timings_s, metrics)
     step = plans.record.step
     trace = encode_step(trace_step(rounds, timings_s), trace_rows(rounds)) if run.config.trainer.trace else None
     records = StepRecords(
@@ -50,7 +50,9 @@ async def record_step(
     return Recorded(records=records, metrics=metrics)
 
 
-async def _learn(run: RunContext, rounds: Sequence[ObservedRound], timings_s: Mapping[str, float]) -> None:
+async def _learn(
+    run: RunContext, rounds: Sequence[ObservedRound], timings_s: Mapping[str, float], metrics: Mapping[str, float]
+) -> None:
     known = await read_speed(run)
     outputs = [outputs for one in rounds for outputs in one.sampled.rollouts]
     speed = learnt(
@@ -62,7 +64,7 @@ async def _learn(run: RunContext, rounds: Sequence[ObservedRound], timings_s: Ma
     if speed is not None:
         speed = with_prefill(speed, [one.sampled.prefilled for one in rounds if one.sampled.prefilled is not None])
         num_tokens = sum(completion.num_tokens for one in rounds for completion in one.completions)
-        await write_speed(run, with_stages(speed, timings_s, num_tokens))
+        await write_speed(run, with_lengths(with_stages(speed, timings_s, num_tokens), metrics))
 
 
 def _lengths(rounds: Sequence[ObservedRound]) -> dict[str, str]:

@@ -9,8 +9,8 @@ import pytest
 from controller.platforms.base import ReplicaLife
 from controller.platforms.simulated.function_spec import FunctionSpec
 from controller.runs.context import RunContext
-from controller.runs.holding import Holding, decide, others_waited, use_metrics
-from controller.runs.past_steps import gap_metric, load_metric
+from controller.runs.holding import Holding, decide, load_metrics, others_waited, use_metrics
+from controller.runs.past_steps import gap_metric, load_metric, reload_metric
 from controller.runs.plan_records import HoldingRecord
 from controller.runs.stage_client import CallRecord
 from controller.runs.stage_figures import StageFigures
@@ -21,7 +21,7 @@ from shared.contracts.stage import Purpose, Stage
 from tests.fakes.virtual import in_virtual_time
 from tests.fakes.world import RUN, SPECS, World, make_world
 
-FIGURES = StageFigures(cold_start_s=3.0, drain_s=30.0, load_s=2.0, units=1.0)
+FIGURES = StageFigures(cold_start_s=3.0, drain_s=30.0, load_s=2.5, reload_s=0.5, units=1.0)
 
 
 def decided(**fields: Any) -> HoldingRecord:
@@ -44,7 +44,7 @@ def decided(**fields: Any) -> HoldingRecord:
 def test_a_long_gap_releases_and_starts_again_before_the_shortest_one_ends() -> None:
     record = decided()
     assert (record.decision, record.idle_s, record.predicted_saved_s) == ("release", 70.0, 35.0)
-    assert record.prewarm_at == 100.0 + 60.0 - 5.0 - 1.0
+    assert record.prewarm_at == 100.0 + 60.0 - 5.5 - 1.0
 
 
 def test_a_short_gap_holds() -> None:
@@ -65,7 +65,7 @@ def test_after_its_last_use_a_replica_is_released_for_good() -> None:
 
 def test_switched_off_nothing_is_held_but_started_in_time() -> None:
     record = decided(gaps_s=(10.0,), policy=SchedulePolicy(holding=False, buffer_s=1.0))
-    assert (record.decision, record.prewarm_at) == ("release", 104.0)
+    assert (record.decision, record.prewarm_at) == ("release", 103.5)
     assert decided(policy=SchedulePolicy(holding=False, prewarm=False)).prewarm_at is None
 
 
@@ -73,7 +73,7 @@ def test_on_one_machine_replicas_stay_unless_others_wait_for_their_room() -> Non
     assert decided(shares_machine=True).decision == "hold"
     assert decided(shares_machine=True, gaps_s=()).decision == "hold"
     crowded = decided(shares_machine=True, is_crowded=True)
-    assert (crowded.decision, crowded.prewarm_at) == ("release", 154.0)
+    assert (crowded.decision, crowded.prewarm_at) == ("release", 153.5)
     assert decided(gaps_s=(1.0,), is_crowded=True).decision == "release"
 
 
@@ -138,9 +138,18 @@ def test_an_evaluation_between_two_steps_is_no_gap() -> None:
     assert use_metrics(evaluation, {Stage.ROLLOUT: (Purpose.TRAIN, 10.0)}) == {}
 
 
-def test_the_longest_load_is_told_and_no_load_is_none() -> None:
-    calls = [call(Stage.ROLLOUT, 1.0, 2.0, load_s=0.5), call(Stage.ROLLOUT, 1.0, 2.0, load_s=0.25)]
-    assert use_metrics(calls, {}) == {load_metric(Stage.ROLLOUT): 0.5}
+def test_loads_of_new_replicas_are_told_apart_from_those_that_were_there() -> None:
+    calls = [
+        call(Stage.ROLLOUT, 11.0, 12.0, load_s=0.5, replica_started_at=10.0),
+        call(Stage.ROLLOUT, 13.0, 14.0, load_s=0.25, replica_started_at=10.0),
+        call(Stage.ROLLOUT, 15.0, 16.0, load_s=0.75, replica_started_at=10.0),
+        call(Stage.REWARD, 11.0, 12.0, load_s=0.0, replica_started_at=10.0),
+    ]
+    fresh = {load_metric(Stage.ROLLOUT): 0.5, reload_metric(Stage.ROLLOUT): 0.75}
+    assert load_metrics(calls, set(), since=5.0) == fresh
+    assert load_metrics(calls, {"a"}, since=5.0) == {reload_metric(Stage.ROLLOUT): 0.75}
+    # They were there before this owner was: who knows what they had loaded.
+    assert load_metrics(calls, set(), since=11.0) == {reload_metric(Stage.ROLLOUT): 0.75}
 
 
 # --- on the platform ----------------------------------------------------------------------------------------------

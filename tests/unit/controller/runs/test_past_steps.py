@@ -10,6 +10,7 @@ from controller.runs.past_steps import (
     gap_metric,
     load_metric,
     past_steps,
+    reload_metric,
 )
 from shared.contracts.stage import Stage
 
@@ -36,11 +37,19 @@ def test_gaps_and_loads_are_by_stage_and_some_steps_have_none() -> None:
     lines = [
         {"kind": "step", "metrics": {gap_metric(Stage.ROLLOUT): 2.0}},
         {"kind": "step", "metrics": {}},
-        {"kind": "step", "metrics": {gap_metric(Stage.ROLLOUT): 3.0, load_metric(Stage.LEARNER): 0.5}},
+        {
+            "kind": "step",
+            "metrics": {
+                gap_metric(Stage.ROLLOUT): 3.0,
+                load_metric(Stage.LEARNER): 0.5,
+                reload_metric(Stage.LEARNER): 0.25,
+            },
+        },
     ]
     past = past_steps(lines)
     assert past.gaps_s == {Stage.ROLLOUT: (2.0, 3.0)}
     assert past.loads_s == {Stage.LEARNER: (0.5,)}
+    assert past.reloads_s == {Stage.LEARNER: (0.25,)}
 
 
 def test_lengths_are_those_of_the_latest_step_that_says_so() -> None:

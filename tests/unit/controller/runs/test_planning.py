@@ -8,7 +8,7 @@ import pytest
 
 from controller.platforms.base import PlatformFigures
 from controller.runs.past_steps import PastSteps
-from controller.runs.planning import num_ready, plan_round, platform_figures, prompt_groups
+from controller.runs.planning import num_ready, plan_round, platform_figures, prompt_groups, with_earlier_runs
 from controller.runs.profiles import KnownSpeed
 from controller.runs.stage_figures import StageFigures
 from controller.scheduling.lengths import LengthRecord
@@ -19,7 +19,7 @@ from tests.fakes.planned import ROLLOUT, planned, prompts_of_epoch
 from tests.fakes.virtual import in_virtual_time
 from tests.fakes.world import RUN, config_of, make_world
 
-FIGURES = StageFigures(cold_start_s=2.0, drain_s=3.0, load_s=4.0, units=2.0)
+FIGURES = StageFigures(cold_start_s=2.0, drain_s=3.0, load_s=4.0, reload_s=1.0, units=2.0)
 
 
 def record(row: int, epoch: int, *lengths: int) -> LengthRecord:
@@ -73,6 +73,15 @@ def test_no_answer_is_expected_to_be_longer_than_allowed_or_empty() -> None:
     answers = {"train-000000.e1": 1000, "train-000001.e1": 1}
     found = estimated(answers=answers, past=PastSteps(per_answer_token=0.1))
     assert [lengths for _, lengths in found[:2]] == [(20.0, 20.0), (1.0, 1.0)]
+
+
+def test_a_run_begins_with_the_lengths_of_earlier_ones_of_its_model() -> None:
+    speed = KnownSpeed(threads=1, profile=PRIOR, mean_tokens=6.0, per_answer_token=2.5)
+    assert with_earlier_runs(PastSteps(), speed) == PastSteps(mean_tokens=6.0, per_answer_token=2.5)
+    own = PastSteps(mean_tokens=9.0)
+    assert with_earlier_runs(own, speed) == own
+    assert with_earlier_runs(PastSteps(), None) == PastSteps()
+    assert estimated(past=PastSteps(mean_tokens=1000.0))[0] == ("default", (20.0, 20.0))
 
 
 def test_what_the_platform_costs_reaches_the_plan() -> None:

@@ -15,6 +15,7 @@ from controller.runs.profiles import (
     parse_speed,
     read_speed,
     speed_name,
+    with_lengths,
     with_prefill,
     with_stages,
     write_speed,
@@ -116,6 +117,12 @@ def test_other_stages_are_known_by_the_token_and_follow_the_latest_steps() -> No
     assert known.stage_s == {"reward": 0.02}
     assert with_stages(known, {"reward": 4.0}, num_tokens=100).stage_s == {"reward": pytest.approx(0.03)}
     assert with_stages(known, {"reward": 4.0}, num_tokens=0) == known
+
+
+def test_the_lengths_of_the_latest_step_are_kept_with_the_speed() -> None:
+    known = with_lengths(speed(), {"schedule/lengths/mean": 30.0, "schedule/lengths/per_answer_token": 8.0})
+    assert (known.mean_tokens, known.per_answer_token) == (30.0, 8.0)
+    assert with_lengths(known, {"schedule/lengths/mean": 31.0}).per_answer_token == 8.0
 
 
 # --- keeping ------------------------------------------------------------------------------------------------------

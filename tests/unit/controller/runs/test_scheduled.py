@@ -11,6 +11,7 @@ from controller.runs.config.problems import ConfigInvalid
 from controller.runs.errors import NotPlannedYet, RunUnknown, StepUnknown
 from controller.runs.expectation import Expectation, expectation
 from controller.runs.ledger import Price
+from controller.runs.past_steps import PastSteps
 from controller.runs.profiles import KnownSpeed
 from controller.runs.service import RunService
 from controller.runs.trace import read_trace
@@ -109,7 +110,9 @@ async def test_what_a_run_would_take_is_said_and_nothing_is_started(tmp_path: Pa
     # Each answer has one token here.
     assert (expected.num_steps, expected.tokens) == (3, 4 * 2)
     assert expected.other_s is None
-    assert expected.run_s == pytest.approx(3 * expected.step_s)
+    # A cold start takes 2 s here.
+    assert expected.first_step_s == pytest.approx(2.0 + expected.step_s, abs=0.1)
+    assert expected.run_s == pytest.approx(expected.first_step_s + 2 * expected.step_s)
     assert await stack.store.runs.list() == []
     assert await stack.num_replicas() == 0
     assert stack.stages.calls == []
@@ -170,6 +173,15 @@ def test_what_is_known_is_named_and_used() -> None:
         assert part in said
     assert "cold start of an actor: 2 s, measured" in said
     assert "left out" not in said
+
+
+def test_lengths_of_an_earlier_run_are_named() -> None:
+    said = " | ".join(expected_of(past=PastSteps(mean_tokens=6.0)).assumptions)
+    assert "4 of 4 prompts: the mean of an earlier run" in said
+    past = PastSteps(mean_tokens=6.0, per_answer_token=2.0)
+    expected = expected_of(past=past, answers={f"train-{row:06d}.e0": 3 for row in range(4)})
+    assert expected.tokens == 4 * 2 * 6
+    assert "answers, times 2, as in an earlier run" in " | ".join(expected.assumptions)
 
 
 def test_actors_with_gpus_cost_what_gpus_cost() -> None:
