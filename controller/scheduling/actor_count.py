@@ -41,6 +41,8 @@ Bools = NDArray[np.bool_]
 THREAD_EXPONENT = 0.5
 """Two threads were measured 1.24 to 1.5 times as fast as one, on models of a few million parameters."""
 SCORE_TIE = 1e-9
+ROWS_AT_ONCE = 512
+"""Numbers of actors that are compared together: their cuts are a table of as many columns as the most actors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,9 +223,10 @@ def _rows(work: Work, numbers: Ints, profile: DecodeProfile, limits: ActorLimits
 
 
 def _alike(numbers: Ints, limits: ActorLimits) -> list[Ints]:
-    """Rows of ``numbers`` whose actors are equally fast."""
+    """Rows of ``numbers`` whose actors are equally fast, not too many at once."""
     if limits.shared_threads is None:
-        return [np.arange(len(numbers))]
+        rows = np.arange(len(numbers))
+        return [rows[first : first + ROWS_AT_ONCE] for first in range(0, len(rows), ROWS_AT_ONCE)]
     speed = [(limits.shared_threads // number, max(limits.shared_threads, number)) for number in numbers.tolist()]
     return [np.array([row for row, of in enumerate(speed) if of == kind]) for kind in dict.fromkeys(speed)]
 
