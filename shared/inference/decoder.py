@@ -16,6 +16,8 @@ class Decoder(Protocol):
     """A model's forward pass that leaves keys and values to an `Attention`."""
 
     layout: KvLayout
+    num_heads: int
+    """Of the queries."""
     dtype: torch.dtype
     device: torch.device
 

@@ -44,6 +44,7 @@ class TransformersDecoder:
         if len(set(probe.shapes)) != 1:
             raise UnsupportedModel(f"The layers of {type(model).__name__} differ in key-value heads.")
         num_kv_heads, head_dim = probe.shapes[0]
+        self.num_heads = probe.num_heads
         self.dtype: torch.dtype = model.dtype
         self.device: torch.device = model.device
         self.layout = KvLayout(
@@ -73,16 +74,18 @@ class TransformersDecoder:
 
 
 class _Probe:
-    """Learns the key-value heads and head size of every layer from one pass."""
+    """Learns the heads of every layer, and their size, from one pass."""
 
     def __init__(self) -> None:
         self.shapes: list[tuple[int, int]] = []
+        self.num_heads = 0
 
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None
     ) -> Tensor:
         """See `Attention`."""
         self.shapes.append((keys.shape[1], keys.shape[2]))
+        self.num_heads = queries.shape[1]
         return queries.flatten(1)
 
     def store(self, layer: int, keys: Tensor, values: Tensor) -> None:

@@ -32,6 +32,7 @@ class LlamaDecoder:
         config = model.config
         self.dtype: torch.dtype = model.dtype
         self.device: torch.device = model.device
+        self.num_heads = self._layers[0].num_q
         self.layout = KvLayout(
             num_layers=config.num_hidden_layers,
             num_kv_heads=config.num_key_value_heads,
@@ -92,7 +93,7 @@ class _Layer:
         self._scale: float = attention.scaling
         self._qkv_weight, self._qkv_bias = _fuse((attention.q_proj, attention.k_proj, attention.v_proj), has_weights)
         self._gate_up_weight, self._gate_up_bias = _fuse((mlp.gate_proj, mlp.up_proj), has_weights)
-        self._num_q: int = attention.q_proj.out_features // self.head_dim
+        self.num_q: int = attention.q_proj.out_features // self.head_dim
         self._num_kv: int = attention.k_proj.out_features // self.head_dim
         self._normalises_heads = hasattr(attention, "q_norm")
 
@@ -110,13 +111,13 @@ class _Layer:
         """Queries `[T, H, D]`, and keys and values `[T, K, D]`, of what enters this layer."""
         normed = _rms_norm(hidden, self._layer.input_layernorm)
         fused = F.linear(normed, self._qkv_weight, self._qkv_bias).view(hidden.shape[0], -1, self.head_dim)
-        rotated = fused[:, : self._num_q + self._num_kv]
+        rotated = fused[:, : self.num_q + self._num_kv]
         if self._normalises_heads:
             attn = self._layer.self_attn
-            queries, keys = rotated[:, : self._num_q], rotated[:, self._num_q :]
+            queries, keys = rotated[:, : self.num_q], rotated[:, self.num_q :]
             rotated = torch.cat((_rms_norm(queries, attn.q_norm), _rms_norm(keys, attn.k_norm)), dim=1)
         rotated = torch.addcmul(rotated * cos, rotated.roll(self.head_dim // 2, dims=-1), signed_sin)
-        return rotated[:, : self._num_q], rotated[:, self._num_q :], fused[:, self._num_q + self._num_kv :]
+        return rotated[:, : self.num_q], rotated[:, self.num_q :], fused[:, self.num_q + self._num_kv :]
 
 
 def _fuse(projections: tuple[Any, ...], has_weights: bool) -> tuple[Tensor, Tensor | None]:

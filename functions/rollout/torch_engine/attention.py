@@ -46,20 +46,17 @@ class DecodeAttention:
         """See `Attention`."""
         num_rows, _, head_dim = queries.shape
         mine, my_values = self._store(layer, keys, values)
-        grouped = queries.reshape(num_rows, keys.shape[1], -1, head_dim)
+        lines = (queries * scale).reshape(-1, head_dim)
+        grouped = lines.view(num_rows, keys.shape[1], -1, head_dim)
         if window not in self._hidden:
             self._hidden[window] = self._find_hidden(window)
         hidden = self._hidden[window]
         if not self._parts:
-            return attend_whole(grouped, mine, my_values, scale, hidden).view(num_rows, -1)
-        output, normaliser = attend_part(grouped, mine, my_values, scale, hidden)
-        lines, output, normaliser = (
-            queries.reshape(-1, head_dim),
-            output.view(-1, head_dim).float(),
-            normaliser.view(-1, 1),
-        )
+            return attend_whole(grouped, mine, my_values, hidden).view(num_rows, -1)
+        output, normaliser = attend_part(grouped, mine, my_values, hidden)
+        output, normaliser = output.view(-1, head_dim).float(), normaliser.view(-1, 1)
         for index, part in enumerate(self._parts):
-            other, its_normaliser = part.attend(layer, lines, scale, self._hidden_in_part(index, window))
+            other, its_normaliser = part.attend(layer, lines, self._hidden_in_part(index, window))
             output = merge(output, normaliser, other, its_normaliser)
             if index + 1 < len(self._parts):
                 normaliser = torch.logaddexp(normaliser, its_normaliser)
@@ -144,12 +141,12 @@ class SharedPart:
         self._absent = torch.from_numpy(absent[:, None]).to(device) if absent.any() else None
         """`[B * H, 1]`: lines of rows that go through none of the segments."""
 
-    def attend(self, layer: int, lines: Tensor, scale: float, hidden: Hidden | None) -> tuple[Tensor, Tensor]:
-        """Output `[B * H, D]` and normaliser `[B * H, 1]` of queries `lines` `[B * H, D]` over their segments, in
-        float32; −inf where there is none."""
+    def attend(self, layer: int, lines: Tensor, hidden: Hidden | None) -> tuple[Tensor, Tensor]:
+        """Output `[B * H, D]` and normaliser `[B * H, 1]` of scaled queries `lines` `[B * H, D]` over their
+        segments, in float32; −inf where there is none."""
         keys, values = self._keys[layer], self._values[layer]
         queries = lines.index_select(0, self._lines).view(*keys.shape[:2], -1, lines.shape[1])
-        output, normaliser = attend_part(queries, keys, values, scale, hidden)
+        output, normaliser = attend_part(queries, keys, values, hidden)
         output = output.reshape(-1, lines.shape[1]).index_select(0, self._places).float()
         normaliser = normaliser.reshape(-1, 1).index_select(0, self._places)
         if self._absent is not None:

@@ -28,16 +28,14 @@ class Hidden:
         return cls(scores=scores, maybe_everything=maybe_everything)
 
 
-def attend_part(
-    queries: Tensor, keys: Tensor, values: Tensor, scale: float, hidden: Hidden | None
-) -> tuple[Tensor, Tensor]:
-    """Output `[X, K, Y, D]` of `queries` of this shape, in the dtype of `values`, and normaliser `[X, K, Y]`, float32,
-    over `keys` and `values` `[X, K, S, D]`.
+def attend_part(queries: Tensor, keys: Tensor, values: Tensor, hidden: Hidden | None) -> tuple[Tensor, Tensor]:
+    """Output `[X, K, Y, D]` of scaled `queries` of this shape, in the dtype of `values`, and normaliser `[X, K, Y]`,
+    float32, over `keys` and `values` `[X, K, S, D]`.
 
     Where nothing is seen the output is 0 and the normaliser −inf. Two batched products: with few queries per key they
     beat scaled_dot_product_attention on a CPU, whose exponential is good to six digits only.
     """
-    scores, weights = _scores_and_weights(queries, keys, scale, hidden)
+    scores, weights = _scores_and_weights(queries, keys, hidden)
     if hidden is not None and hidden.maybe_everything:
         weights = weights.nan_to_num(0.0)
         normaliser = scores.logsumexp(-1)
@@ -47,9 +45,9 @@ def attend_part(
     return _weighted(weights, values), normaliser.view(queries.shape[:-1])
 
 
-def attend_whole(queries: Tensor, keys: Tensor, values: Tensor, scale: float, hidden: Hidden | None) -> Tensor:
+def attend_whole(queries: Tensor, keys: Tensor, values: Tensor, hidden: Hidden | None) -> Tensor:
     """The output alone, where there is no other part."""
-    return _weighted(_scores_and_weights(queries, keys, scale, hidden)[1], values)
+    return _weighted(_scores_and_weights(queries, keys, hidden)[1], values)
 
 
 def merge(output: Tensor, normaliser: Tensor, other: Tensor, its_normaliser: Tensor) -> Tensor:
@@ -57,9 +55,9 @@ def merge(output: Tensor, normaliser: Tensor, other: Tensor, its_normaliser: Ten
     return output.lerp(other, (its_normaliser - normaliser).sigmoid())
 
 
-def _scores_and_weights(queries: Tensor, keys: Tensor, scale: float, hidden: Hidden | None) -> tuple[Tensor, Tensor]:
+def _scores_and_weights(queries: Tensor, keys: Tensor, hidden: Hidden | None) -> tuple[Tensor, Tensor]:
     """`[X * K, Y, S]` each, float32."""
-    scores = torch.bmm((queries * scale).flatten(0, 1), keys.flatten(0, 1).transpose(1, 2)).float()
+    scores = torch.bmm(queries.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2)).float()
     if hidden is not None:
         scores.view(*queries.shape[:-1], -1).add_(hidden.scores)
     return scores, scores.softmax(-1)

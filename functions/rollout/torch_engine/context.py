@@ -46,13 +46,12 @@ class Placement:
 class Context:
     """Keys and values of everything that runs."""
 
-    def __init__(self, decoder: Decoder, num_heads: int, sharing: Sharing | None = None) -> None:
+    def __init__(self, decoder: Decoder, sharing: Sharing | None = None) -> None:
         self._decoder = decoder
-        self._num_heads = num_heads
         self._sharing = sharing or Sharing()
         self._rows = RowCache(decoder.layout, decoder.dtype, decoder.device)
         self._shared = SharedPrefixes(decoder.layout, decoder.dtype, decoder.device)
-        self._held: dict[tuple[int, ...], PrefixKv] = {}
+        self.drop_prefixes()
         self._parts: list[SharedPart] | None = None
         """None where rows or segments have changed."""
         self._work = PrefillWork()
@@ -67,10 +66,12 @@ class Context:
                     f"this model's {self._decoder.layout.name}: were they computed for another one?"
                 )
         self._held |= {prefix.token_ids: prefix for prefix in prefixes}
+        self._known = KnownPrefixes(list(self._held.values()))
 
     def drop_prefixes(self) -> None:
         """See `Engine`."""
-        self._held = {}
+        self._held: dict[tuple[int, ...], PrefixKv] = {}
+        self._known = KnownPrefixes()
 
     def take_work(self) -> PrefillWork:
         """The work since the last call of this."""
@@ -100,8 +101,9 @@ class Context:
                     placement.shared[index] = segment.parent
                     own.setdefault(segment, []).append(index)
             placement.own.extend(own.items())
+        all_known = KnownPrefixes([*self._held.values(), *known]) if known else self._known
         with self._measured():
-            computed = compute_segments(self._decoder, segments, KnownPrefixes([*self._held.values(), *known]))
+            computed = compute_segments(self._decoder, segments, all_known)
         self._work.computed_tokens += computed
         self._work.reused_tokens += sum(map(len, prefixes)) - computed
         return placement
@@ -156,6 +158,12 @@ class Context:
         self._rows.move(*batch.remove(rows))
         self._parts = None
 
+    def clear(self, batch: Batch) -> None:
+        """Takes all rows out of the batch."""
+        batch.clear()
+        self._shared.clear()
+        self._parts = None
+
     def _is_shared(self, segment: Segment) -> bool:
         return len(segment.users) > 1 and len(segment.token_ids) >= self._sharing.min_tokens
 
@@ -182,7 +190,7 @@ class Context:
             for segment in last.chain() if last else ():
                 rows.setdefault(segment, []).append(row)
         return [
-            SharedPart(slab, [rows[segment] for segment in slab.segments], len(shared), self._num_heads)
+            SharedPart(slab, [rows[segment] for segment in slab.segments], len(shared), self._decoder.num_heads)
             for slab in self._shared.slabs
         ]
 

@@ -55,7 +55,7 @@ class TorchEngine:
         self._context_tokens = context_length(model.config)
         self._vocab_size: int = model.get_input_embeddings().num_embeddings
         self._batch = Batch(model.device)
-        self._context = Context(self._decoder, model.config.get_text_config().num_attention_heads, sharing)
+        self._context = Context(self._decoder, sharing)
 
     @classmethod
     def for_model(
@@ -153,7 +153,10 @@ class TorchEngine:
         """See `Engine`."""
         rows = [row for row in range(self.num_running) if ids is None or self._batch.id_of(row) in ids]
         partials = [self._batch.partial(row) for row in rows]
-        self._context.remove(self._batch, rows)
+        if len(rows) == self.num_running:
+            self._context.clear(self._batch)
+        else:
+            self._context.remove(self._batch, rows)
         return partials
 
     def _refuse_while_running(self) -> None:

@@ -58,6 +58,8 @@ class RowCache:
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
         """Copies rows `sources` over rows `targets`."""
+        if not len(sources):
+            return
         for tensor in (self.keys, self.values):
             tensor[:, targets] = tensor[:, sources]
 

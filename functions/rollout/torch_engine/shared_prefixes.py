@@ -90,6 +90,10 @@ class SharedPrefixes:
 
     def __init__(self, layout: KvLayout, dtype: torch.dtype, device: torch.device) -> None:
         self._options = (layout, dtype, device)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all segments."""
         self._nodes: dict[Segment, _Node] = {}
         self._roots: list[_Node] = []
         self._slabs: dict[SlabKey, Slab] = {}
