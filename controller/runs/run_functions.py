@@ -78,17 +78,22 @@ class RunFunctions:
     async def _follow(self, state: FunctionState, before: str) -> None:
         """The requests go to another revision than before: go on with it if it fits."""
         try:
-            self._announced[state.name] = await self._fitting(state)
+            await self._fitting(state)
         except (FunctionUnfit, RunFailed) as error:
             raise RevisionUnfit(f"{state.name} went from {before} to {state.revision}: {error}") from error
         await self._notify(f"{state.name} went from {before} to {state.revision}: the run goes on with it")
 
     async def _fitting(self, state: FunctionState) -> Announced:
-        """What the function announces, if it fits the run's others. Raises ``FunctionUnfit``, ``PreflightFailed``."""
+        """What the function announces, if it fits the run's others: then the run is with this revision.
+
+        Raises ``FunctionUnfit``, ``PreflightFailed``.
+        """
         found = await self._swaps.ping(state)
         others = [each for name, each in self._announced.items() if name != state.name]
         if disagreement := tokenizer_disagreement([*others, found]):
             raise FunctionUnfit(disagreement)
+        if state.name in self._announced:
+            self._announced[state.name] = found
         return found
 
     async def _tie(self, function: str, revision: str) -> None:
