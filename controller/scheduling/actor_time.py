@@ -136,7 +136,9 @@ class TimedWork:
                 self._again = _sums(work.footprint * profile.prefill_token_s)
                 self._room_s = capacity * profile.prefill_token_s
         self._through_to = self._longest_s + self._work
-        self._bounding = [self._work + sums for sums in self._throughput]
+        self._bounding = [self._work, *(self._work + sums for sums in self._throughput)]
+        again = self._again
+        self._bounding_again = [] if again is None else [sums + again for sums in self._bounding]
 
     def seconds(self, begin: Ints, end: Ints) -> Floats:
         """Seconds of each run ``[begin, end)``; 0 where it is empty."""
@@ -161,23 +163,23 @@ class TimedWork:
         ``seconds`` is the largest of a few sums, so each of them says by one binary search where the run may begin.
         """
         bound = bound_s * (1 + ROUNDING)
-        begin = self._begin(self._work, self._through_to[end] - bound, end)
-        for sums in self._bounding:
-            begin = np.maximum(begin, self._begin(sums, sums[end] - bound, end))
+        begin = self._begin(0, self._through_to[end] - bound, end)
+        for number in range(1, len(self._bounding)):
+            begin = np.maximum(begin, self._begin(number, self._bounding[number][end] - bound, end))
         for number in range(1, self._waves.most):
             place, wave_s = self._waves.ends(number)
             last = place[end]
             if not (last > begin).any():
                 break
-            within = self._begin(self._work, wave_s[end] + self._work[end] - bound, end)
+            within = self._begin(0, wave_s[end] + self._work[end] - bound, end)
             begin = np.maximum(begin, np.minimum(last, within))
         return np.minimum(begin, end)
 
-    def _begin(self, sums: Floats, least: Floats, end: Ints) -> Ints:
-        """Where ``sums`` reaches ``least``, also with what is computed again."""
-        begin = sums.searchsorted(least)
+    def _begin(self, number: int, least: Floats, end: Ints) -> Ints:
+        """Where the sums of this number reach ``least``, also with what is computed again."""
+        begin = self._bounding[number].searchsorted(least)
         if self._again is not None:
-            again = (sums + self._again).searchsorted(least + self._again[end] - self._room_s)
+            again = self._bounding_again[number].searchsorted(least + (self._again[end] - self._room_s))
             begin = np.maximum(begin, again)
         return begin
 

@@ -120,7 +120,9 @@ def equal_cuts(size: int, num_actors: Ints) -> Ints:
     """
     actor = np.arange(int(num_actors.max()) + 1)[None, :]
     count, extra = np.divmod(size, num_actors[:, None])
-    return np.minimum(size, actor * count + np.minimum(actor, extra)).astype(np.int64)
+    cuts = actor * count
+    cuts += np.minimum(actor, extra)
+    return np.minimum(cuts, size, out=cuts)
 
 
 def unequal_cuts(work: TimedWork, num_actors: Ints, bounds_s: Floats) -> Ints:
@@ -131,23 +133,23 @@ def unequal_cuts(work: TimedWork, num_actors: Ints, bounds_s: Floats) -> Ints:
     rows = np.argsort(-num_actors, kind="stable")
     wanted, bounds = num_actors[rows], bounds_s[rows]
     most = int(wanted[0])
-    begins = np.empty((most, len(rows)), dtype=np.int64)
+    # The actor that is given its part as the n-th leaves at least one each to those that are left.
+    begins = wanted[None, :] - np.arange(most)[:, None]
     end = np.full(len(rows), work.size, dtype=np.int64)
     # Rows are sorted by their number of actors, so those that still have actors left are a beginning.
     alive = np.searchsorted(-wanted, -np.arange(1, most + 1), side="right").tolist()
     for given in range(1, most):
         count = alive[given]
-        end = end[:count]
-        begin = np.maximum(work.first_within(end, bounds[:count]), wanted[:count] - given)
-        end = np.minimum(begin, end - 1)
+        end, least = end[:count], begins[given, :count]
+        end = np.minimum(np.maximum(work.first_within(end, bounds[:count]), least), end - 1)
+        if (end == least).all():
+            break  # each of the others gets one
         begins[given, :count] = end
-    # The actors of a row were given in turn from its last one on.
-    given_at = wanted[:, None] - np.arange(most + 1)[None, :]
     cuts = np.full((len(rows), most + 1), work.size, dtype=np.int64)
-    inner = (given_at > 0) & (given_at < wanted[:, None])
-    row, column = inner.nonzero()
-    cuts[rows[row], column] = begins[given_at[inner], row]
     cuts[:, 0] = 0
+    for column, (row, number) in enumerate(zip(rows.tolist(), wanted.tolist(), strict=True)):
+        # The actors of a row were given their parts in turn from its last one on.
+        cuts[row, 1:number] = begins[number - 1 : 0 : -1, column]
     return cuts
 
 
@@ -175,8 +177,9 @@ def cheapest_cuts(work: TimedWork, num_actors: Ints) -> tuple[Ints, Floats]:
     unequal_s = run_seconds(work, unequal)
     slack = 1 + 2 * ROUNDING
     no_slower = unequal_s.max(axis=1) <= equal_s.max(axis=1) * slack
-    better = no_slower & (unequal_s.sum(axis=1) <= equal_s.sum(axis=1) * slack)
-    return np.where(better[:, None], unequal, equal), np.where(better[:, None], unequal_s, equal_s)
+    worse = ~(no_slower & (unequal_s.sum(axis=1) <= equal_s.sum(axis=1) * slack))
+    unequal[worse], unequal_s[worse] = equal[worse], equal_s[worse]
+    return unequal, unequal_s
 
 
 def _gathered(work: Work, profile: DecodeProfile, actor_of: Ints, num_actors: int) -> Arrangement:
