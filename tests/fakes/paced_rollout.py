@@ -1,19 +1,22 @@
 """The real rollout worker in virtual time, on an engine whose steps take as long as a profile says."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from random import Random
 from unittest import mock
 
 from controller.platforms.simulated.clock import spend, virtual_now
+from controller.platforms.simulated.platform import SimulatedPlatform
 from controller.scheduling.decode_profile import DecodeProfile
 from functions.rollout.clock import Clock
 from functions.rollout.engine import FinishedSequence, NextTurn, SamplingParams, SequenceRequest
 from functions.rollout.worker import RolloutWorker
 from shared.contracts.call import StageCall
 from shared.contracts.rollout import RolloutInputs, RolloutOutputs
+from shared.contracts.stage import Stage
 from shared.service import handler, stopwatch
 from shared.service.handler import CallContext, Outcome
 from tests.fakes.batches import read_prompts
@@ -45,14 +48,10 @@ class PacedRollout:
     """In place of ``FakeRollout.handle``: ``lengths`` are those of all completions, by row and sample."""
 
     lengths: Mapping[tuple[str, int], int]
-    on_call: Callable[[StageCall[RolloutInputs], CallContext], None] = lambda call, context: None
-    num_running: dict[str, int] = field(default_factory=dict)
-    """Calls that run now, by instance."""
 
     async def handle(self, call: StageCall[RolloutInputs], context: CallContext) -> Outcome[RolloutOutputs]:
         """Work off the batch's items with the worker that is deployed."""
         assert call.policy is not None
-        self.on_call(call, context)
         prompts = await read_prompts(context.blobs, call.inputs.prompts)
         worker = RolloutWorker(
             call,
@@ -64,6 +63,18 @@ class PacedRollout:
             clock=Clock(unix=virtual_now, elapsed=asyncio.get_running_loop().time),
         )
         return await worker.run()
+
+
+async def kill_one(platform: SimulatedPlatform, noise: Random) -> bool:
+    """Kill a replica that works on a call, with or without a word to its caller. False if there is none."""
+    busy = [
+        life.instance
+        for life in await platform.replicas()
+        if Stage.ROLLOUT in life.stages and life.ended_at is None and life.num_in_flight
+    ]
+    if busy:
+        platform.kill(noise.choice(busy), answered=noise.random() < 0.5)
+    return bool(busy)
 
 
 @contextmanager

@@ -18,11 +18,10 @@ from controller.scheduling.migration import Cut, MigrationFigures
 from controller.scheduling.plan import plan_evenly
 from shared.codec.completions import decode_completion
 from shared.contracts.completion import Completion, SampleId, num_migrations
-from shared.contracts.ids import InstanceId
 from shared.contracts.rollout import Sampling
 from shared.contracts.rollout_mail import MailKind
 from shared.contracts.stage import Stage
-from tests.fakes.paced_rollout import PROFILE, PacedRollout, virtual_stages
+from tests.fakes.paced_rollout import PROFILE, PacedRollout, kill_one, virtual_stages
 from tests.fakes.sampled import BATCH, POLICY
 from tests.fakes.virtual import in_virtual_time
 from tests.fakes.world import RUN, SPECS, World, make_world, prompts_of
@@ -232,19 +231,9 @@ async def test_killed_and_cut_actors_lose_and_repeat_nothing(tmp_path: Path, see
                 await asyncio.wait_for(cut.wait(), noise.uniform(2.0, 10.0))
             # Before it reads the mail, while it saves, or after it has handed everything on.
             await asyncio.sleep(noise.choice([0.0, 0.03, 0.06, 0.1, 0.5]))
-            await kill_one(world, noise)
+            await kill_one(world.platform, noise)
         run = await sampling
     finally:
         monkey.undo()
     check_complete(run, lengths)
     assert await world.store.work.num_queued(BATCH) == 0
-
-
-async def kill_one(world: World, noise: Random) -> None:
-    busy = [
-        life.instance
-        for life in await world.platform.replicas()
-        if Stage.ROLLOUT in life.stages and life.ended_at is None and life.num_in_flight
-    ]
-    if busy:
-        world.platform.kill(InstanceId(noise.choice(busy)), answered=noise.random() < 0.5)
