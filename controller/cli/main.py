@@ -256,6 +256,45 @@ def set_function(
 
 
 @app.command()
+def conformance(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where the function answers.", show_default=False)],
+    stage: Annotated[str, typer.Option(help="Which stage it is to serve.", show_default=False)],
+    token_file: Annotated[
+        Path | None, typer.Option(help="The functions' token; RLHFLESS_TOKEN_FILE.", show_default=False)
+    ] = None,
+    redis_url: Annotated[
+        str | None, typer.Option(help="The function's store; REDIS_URL, and REDIS_PASSWORD.", show_default=False)
+    ] = None,
+    blob_url: Annotated[str | None, typer.Option(help="Its blobs; RLHFLESS_BLOB_URL.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Option(help="A model folder as the function sees it.")] = "/models/demo",
+    model_here: Annotated[
+        Path | None, typer.Option(help="The same folder on this machine.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that whatever answers at a URL keeps a stage's contract. Works in the store, and leaves nothing there."""
+    from controller.cli import conformance_command
+    from controller.cli.session import ExitCode, fail
+    from controller.conformance.settings import ConformanceInvalid, ConformanceSettings
+
+    try:
+        settings = ConformanceSettings.read(
+            url=url,
+            stage=stage,
+            token=context.obj[1],
+            token_file=token_file,
+            redis_url=redis_url,
+            blob_url=blob_url,
+            model=model,
+            model_here=model_here,
+        )
+    except ConformanceInvalid as error:
+        raise typer.Exit(fail(str(error), ExitCode.USAGE)) from error
+    raise typer.Exit(conformance_command.try_and_report(settings, as_json=as_json))
+
+
+@app.command()
 def top(
     context: typer.Context,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
