@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pydantic import ValidationError
 
@@ -39,12 +39,11 @@ class RedisPrefixKv:
             kept = await self._keep(
                 [entry for entry, fit in zip(zip(refs, pieces, strict=True), fits, strict=True) if fit]
             )
-            handles = {field: handle for ref, piece in kept for field, handle in _handles(scope, ref, piece).items()}
-            ids = {ref.id for ref, _ in kept}
-            await self._note(run, scope, handles, unused=[ref.id for ref in refs if ref.id not in ids])
+            kept = await self._note(run, scope, refs, kept)
         except (StoreRefused, StoreUnavailable):
             return PutReport(num_refused=len(pieces))
-        return PutReport(len(handles), sum(ref.num_bytes for ref, _ in kept), len(pieces) - len(kept))
+        num_handles = len({block.hash for _, piece in kept for block in piece.blocks})
+        return PutReport(num_handles, sum(ref.num_bytes for ref, _ in kept), len(pieces) - len(kept))
 
     async def find(self, run: str, scope: PrefixKvScope, block_hashes: Sequence[str]) -> dict[str, PrefixKvHandle]:
         """See ``PrefixKvStore.find``."""
@@ -108,26 +107,36 @@ class RedisPrefixKv:
         return kept
 
     async def _note(
-        self, run: str, scope: PrefixKvScope, handles: dict[str, PrefixKvHandle], *, unused: Sequence[str]
-    ) -> None:
-        """Let the handles be found, and give back what was reserved for bytes that were not kept."""
-        key, commands = keys.prefix_kv_handles(run, scope.weights_digest), list[tuple[str | int, ...]]()
-        if handles:
-            fields = [part for field, handle in handles.items() for part in (field, handle.model_dump_json())]
-            commands += [("HSET", key, *fields), ("PEXPIRE", key, TTL_MS)]
-        if unused:
-            commands.append(("HDEL", keys.prefix_kv_sizes(run, scope.weights_digest), *unused))
-        await self._redis.pipeline(commands)
+        self,
+        run: str,
+        scope: PrefixKvScope,
+        refs: Sequence[BlobRef],
+        kept: Sequence[tuple[BlobRef, KvPiece]],
+    ) -> list[tuple[BlobRef, KvPiece]]:
+        """Let what is kept be found, and give back what was reserved for the rest. Returns what was not purged since.
+
+        The bytes of all others are deleted: an earlier put may have kept them, and nobody accounts for them now.
+        """
+        ids = {ref.id for ref, _ in kept}
+        unused = [ref.id for ref in refs if ref.id not in ids]
+        handles = [part for ref, piece in kept for part in _handles(scope, ref, piece)]
+        purged = await self._redis.script(
+            "note_prefix_kv",
+            [keys.prefix_kv_sizes(run, scope.weights_digest), keys.prefix_kv_handles(run, scope.weights_digest)],
+            [TTL_MS, len(unused), *unused, *handles],
+        )
+        gone = {text(id) for id in purged}
+        await self._content.delete([*unused, *gone])
+        return [(ref, piece) for ref, piece in kept if ref.id not in gone]
 
 
-def _handles(scope: PrefixKvScope, ref: BlobRef, piece: KvPiece) -> dict[str, PrefixKvHandle]:
-    """The piece's handles by field."""
-    return {
-        _field(scope, block.hash): PrefixKvHandle(
+def _handles(scope: PrefixKvScope, ref: BlobRef, piece: KvPiece) -> Iterator[str]:
+    """Of each of the piece's handles its field, its body and the id of its blob."""
+    for block in piece.blocks:
+        handle = PrefixKvHandle(
             scope=scope, block_hash=block.hash, num_tokens=block.num_tokens, offset=block.offset, blob=ref
         )
-        for block in piece.blocks
-    }
+        yield from (_field(scope, block.hash), handle.model_dump_json(), ref.id)
 
 
 def _field(scope: PrefixKvScope, block_hash: str) -> str:

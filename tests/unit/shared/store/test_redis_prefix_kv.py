@@ -1,11 +1,13 @@
 """Prefix KV on a server that is full, gone or forgetful: skipped and counted, and never a danger to what is needed."""
 
 import json
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from controller.platforms.local.redis_server import RedisServer
 from shared.contracts.errors import MissingBlob, StoreUnavailable
+from shared.contracts.policy import BlobRef
 from shared.store import keys
 from shared.store.prefix_kv import PREFIX_KV_TTL_S, PutReport
 from shared.store.redis_bytes import RedisBytes
@@ -113,3 +115,44 @@ async def test_a_handle_that_says_something_else_than_its_key_is_not_believed(
     for field, body in (await redis.command("HGETALL", key)).items():
         await redis.command("HSET", key, field, json.dumps(json.loads(body) | change))
     assert await store.find("run-1", SCOPE, ["a-1"]) == {}
+
+
+class Interrupted(RedisBytes):
+    """Lets something else happen while bytes are on their way."""
+
+    def __init__(self, redis: RedisConnection, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(redis)
+        self._meanwhile = meanwhile
+
+    async def put(self, ref: BlobRef, data: bytes | memoryview) -> None:
+        await super().put(ref, data)
+        await self._meanwhile()
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_what_is_purged_while_it_is_written_leaves_nothing(redis: RedisConnection, is_deleted: bool) -> None:
+    other = kv_on(redis)
+
+    async def purge() -> None:
+        if is_deleted:
+            await other.delete_run("run-1")
+        else:
+            await other.purge("run-1", keep={"cd" * 32})
+
+    store = RedisPrefixKv(redis, Interrupted(redis, purge), budget_bytes=LARGE)
+    assert await store.put("run-1", SCOPE, [piece("a")]) == PutReport(0, 0, 1)
+    assert await store.find("run-1", SCOPE, ["a-1", "a-2"]) == {}
+    assert await redis.keys("") == []
+
+
+async def test_bytes_that_are_refused_when_they_come_again_are_not_left_behind(own_redis_server: RedisServer) -> None:
+    redis = RedisConnection(own_redis_server.url, password=own_redis_server.password)
+    store = kv_on(redis)
+    await store.put("run-1", SCOPE, [piece("a", 5000)])
+    handle = (await store.find("run-1", SCOPE, ["a-1"]))["a-1"]
+    await redis.command("CONFIG", "SET", "maxmemory", await used_bytes(redis) + 4000)
+    assert await store.put("run-1", SCOPE, [piece("a", 5000)]) == PutReport(0, 0, 1)
+    with pytest.raises(MissingBlob):
+        await store.read(handle.blob)
+    assert await redis.command("HLEN", keys.prefix_kv_sizes("run-1", SCOPE.weights_digest)) == 0
+    await redis.close()
