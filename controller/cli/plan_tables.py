@@ -59,6 +59,12 @@ def _round_table(plan: Mapping[str, Any]) -> Table:
         table.add_row("measured", text)
     if plan["prefill"] is not None:
         table.add_row("prefill", _text(f"{plan['prefill']['mode']}: {plan['prefill']['reason']}"))
+    if plan["execution"] is not None:
+        hint = plan["execution"]
+        text = (
+            f"{hint['kind']} is the fastest: {_seconds(hint['time_s'])}, phase after phase {_seconds(hint['phased_s'])}"
+        )
+        table.add_row("execution", _text(text))
     for line in plan["unhonoured"]:
         table.add_row("not honoured", _text(line))
     return table

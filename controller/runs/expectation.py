@@ -10,11 +10,12 @@ only as good as what it is made of.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from controller.platforms.stage_routing import state_of
 from controller.runs.config.run_config import RunConfig
 from controller.runs.ledger import Price
 from controller.runs.plan_records import RoundRecord, round_record
 from controller.runs.planning import Known, Planned, plan_known
-from controller.runs.stage_figures import stage_figures
+from controller.runs.stage_figures import lives_of, stage_figures
 from controller.scheduling.observations import SchedulePolicy
 from controller.scheduling.plan import Expected
 from shared.contracts.prompt import Prompt
@@ -64,7 +65,7 @@ def expectation(
     other_s = {name: seconds * tokens for name, seconds in per_token.items()} or None
     others_s = sum((other_s or {}).values())
     step_s, first_step_s = expected.time_s + others_s, first.time_s + others_s
-    has_gpus = any(life.num_gpus for life in known.lives if Stage.ROLLOUT in life.stages)
+    has_gpus = any(life.num_gpus for life in lives_of(known.functions, Stage.ROLLOUT, known.lives))
     usd = price.usd(0.0, expected.unit_s) if has_gpus else price.usd(expected.unit_s, 0.0)
     return Expectation(
         policy=planned.policy,
@@ -94,7 +95,8 @@ def expected_of(planned: Planned) -> Expected:
 def warm(known: Known) -> Known:
     """The same, with every actor that there may be up already."""
     up = known.resources.max_actors
-    functions = [replace(state, num_ready=up) if Stage.ROLLOUT in state.stages else state for state in known.functions]
+    rollout = state_of(known.functions, Stage.ROLLOUT)
+    functions = [replace(state, num_ready=up) if state is rollout else state for state in known.functions]
     return replace(known, functions=functions)
 
 
@@ -115,11 +117,12 @@ def _assumptions(known: Known, planned: Planned, knows_others: bool) -> list[str
     else:
         num = 0 if known.speed is None else len(known.speed.observations)
         said.append(f"decoding speed: a stored profile of this model on this rollout function ({num} observations)")
-    figures = stage_figures(Stage.ROLLOUT, known.lives, known.past, known.platform)
-    measured = any(life.ready_at is not None for life in known.lives if Stage.ROLLOUT in life.stages)
+    lives = lives_of(known.functions, Stage.ROLLOUT, known.lives)
+    figures = stage_figures(Stage.ROLLOUT, lives, known.past, known.platform)
+    measured = any(life.ready_at is not None for life in lives)
     kind = "measured" if measured else "the platform's usual figure"
     said.append(f"cold start of an actor: {figures.cold_start_s:.3g} s, {kind}")
-    if observations.platform.units_per_actor == 1.0 and not any(Stage.ROLLOUT in life.stages for life in known.lives):
+    if not lives:
         said.append("an actor counts as one unit (GPU, or core), since none has run yet")
     if not knows_others:
         said.append("reward, reference, critic and learner are left out: no earlier run of this model tells their time")

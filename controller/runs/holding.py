@@ -108,12 +108,13 @@ class Holding:
     async def _decide(self, stage: Stage, state: FunctionState) -> HoldingRecord:
         platform = self._run.platform
         past, lives = await read_past(self._run), await platform.replicas()
+        own = [life for life in lives if life.function == state.name]
         return decide(
             stage,
             now=platform.now(),
             policy=self._policy,
             gaps_s=past.gaps_s.get(stage, ()),
-            figures=stage_figures(stage, lives, past, platform.figures()),
+            figures=stage_figures(stage, own, past, platform.figures()),
             shares_machine=self._run.resources.shared_threads,
             is_crowded=others_waited(lives, state.name, since=self._since),
             is_last=self._is_last,

@@ -9,6 +9,7 @@ from controller.runs.context import RunContext
 from controller.runs.errors import ContractBroken
 from controller.runs.rounds import Rounds, SampledRound
 from controller.runs.stage_client import CallRecord
+from controller.runs.stage_figures import lives_of
 from shared.codec.completion_facts import CompletionFacts, decode_facts
 from shared.codec.completions import DamagedCompletion
 from shared.contracts.call import BatchKey
@@ -30,7 +31,7 @@ class ObservedRound:
 
 async def observe_rounds(run: RunContext, rounds: Rounds) -> tuple[ObservedRound, ...]:
     """Read what the step's rounds left in the store and on the platform. Raises ``ContractBroken``."""
-    lives = tuple(life for life in await run.platform.replicas() if Stage.ROLLOUT in life.stages)
+    lives = lives_of(await run.platform.functions(), Stage.ROLLOUT, await run.platform.replicas())
     observed = []
     for sampled in rounds.sampled:
         batch = sampled.batch

@@ -18,6 +18,7 @@ from controller.scheduling.actor_count import Candidate
 from controller.scheduling.decode_profile import DecodeProfile
 from controller.scheduling.locality import Place
 from controller.scheduling.observations import SchedulePolicy
+from controller.scheduling.pipelining import ExecutionHint
 from controller.scheduling.plan import Expected, StepPlan
 from controller.scheduling.prefill_choice import PrefillPlan
 from shared.contracts.call import BatchKey
@@ -78,6 +79,8 @@ class RoundRecord:
     prefill: PrefillPlan | None
     unhonoured: tuple[str, ...]
     """Constraints that the platform cannot honour."""
+    execution: ExecutionHint | None
+    """Which execution of the whole step would be the fastest; ``None`` before a step tells how long its parts take."""
     techniques: Mapping[str, Mapping[str, float]]
     """What each technique is expected to do."""
     length_sources: Mapping[str, int]
@@ -160,6 +163,7 @@ def round_record(number: int, planned: Planned) -> RoundRecord:
         candidates=shown_candidates(plan.candidates, plan.num_actors),
         prefill=plan.prefill,
         unhonoured=plan.unhonoured,
+        execution=plan.execution,
         techniques=plan.techniques,
         length_sources=planned.sources,
         profile=observations.profile,

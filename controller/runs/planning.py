@@ -16,14 +16,18 @@ from controller.runs.context import RunContext
 from controller.runs.length_history import History, read_history, row_and_epoch
 from controller.runs.past_steps import PastSteps, read_past
 from controller.runs.profiles import KnownSpeed, read_speed
-from controller.runs.stage_figures import StageFigures, stage_figures
+from controller.runs.stage_figures import StageFigures, lives_of, stage_figures
 from controller.scheduling.lengths import LengthEstimate, default_length, estimate
 from controller.scheduling.locality import PlacementAbility
 from controller.scheduling.observations import PlatformFigures, PromptGroup, Resources, SchedulePolicy, StepObservations
+from controller.scheduling.pipelining import Part
 from controller.scheduling.plan import StepPlan, plan_step
 from shared.contracts.prompt import Prompt
 from shared.contracts.stage import Stage
 from shared.inference.distinct_prefixes import find_distinct
+
+OTHER_PARTS = ("reward", "ref", "values", "adv", "update_critic", "update_actor")
+"""What follows sampling in a step, by verl's names, in the order of the flow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +86,8 @@ async def plan_round(run: RunContext, prompts: Sequence[Prompt], *, seed: int) -
 def plan_known(known: Known, prompts: Sequence[Prompt], config: RunConfig, *, seed: int) -> Planned:
     """The plan for what is known. Pure; a large batch takes some tenths of a second."""
     policy = schedule_policy(config)
-    rollout = stage_figures(Stage.ROLLOUT, known.lives, known.past, known.platform)
+    lives = lives_of(known.functions, Stage.ROLLOUT, known.lives)
+    rollout = stage_figures(Stage.ROLLOUT, lives, known.past, known.platform)
     speed = known.speed
     platform = platform_figures(known.platform, rollout, known.functions, speed)
     ships_prefixes = platform.has_prefill and policy.prefill != "in_actor"
@@ -97,6 +102,8 @@ def plan_known(known: Known, prompts: Sequence[Prompt], config: RunConfig, *, se
         platform=platform,
         num_tree_tokens=num_tree_tokens(prompts) if ships_prefixes else None,
         num_warm=num_ready(known.functions, Stage.ROLLOUT),
+        other_parts=other_parts(known.past, known.resources),
+        num_devices=known.resources.num_threads if known.resources.shared_threads else known.resources.max_actors,
         seed=seed,
     )
     return Planned(
@@ -177,6 +184,21 @@ def platform_figures(
             num_near=platform.num_near,
         ),
     )
+
+
+def other_parts(past: PastSteps, resources: Resources) -> tuple[Part, ...]:
+    """What follows sampling in a step, by what it took in past ones. Pure.
+
+    On one machine each part has all threads; on a cluster a replica of its own, which more would not speed up.
+    """
+    means = {
+        name: statistics.fmean(found)
+        for name in OTHER_PARTS
+        if (found := [times[name] for times in past.timings_s if name in times])
+    }
+    if resources.shared_threads:
+        return tuple(Part(name=name, unit_s=seconds * resources.num_threads) for name, seconds in means.items())
+    return tuple(Part(name=name, unit_s=seconds, max_devices=1) for name, seconds in means.items())
 
 
 def num_ready(functions: Sequence[FunctionState], stage: Stage) -> int:

@@ -1,10 +1,11 @@
 """What it costs to have a replica of a stage, and to give it back: measured where it was, else as the platform says."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from controller.platforms.base import PlatformFigures, ReplicaLife
+from controller.platforms.base import FunctionState, PlatformFigures, ReplicaLife
+from controller.platforms.stage_routing import state_of
 from controller.runs.past_steps import PastSteps
 from shared.contracts.stage import Stage
 
@@ -31,8 +32,8 @@ class StageFigures:
 def stage_figures(
     stage: Stage, lives: Sequence[ReplicaLife], past: PastSteps, platform: PlatformFigures
 ) -> StageFigures:
-    """Figures of a stage from the lives of replicas, and from how long some took to load. Pure."""
-    own = sorted((life for life in lives if stage in life.stages), key=lambda life: life.scheduled_at)[-NUM_LIVES:]
+    """Figures of a stage from the lives of its function's replicas, and from how long some took to load. Pure."""
+    own = sorted(lives, key=lambda life: life.scheduled_at)[-NUM_LIVES:]
     starts = [life.ready_at - life.scheduled_at for life in own if life.ready_at is not None and not life.inferred]
     drains = [
         life.ended_at - life.draining_at
@@ -46,6 +47,12 @@ def stage_figures(
         reload_s=_median(past.reloads_s.get(stage, ()), 0.0),
         units=float(own[-1].num_gpus or own[-1].num_cpus) if own else 1.0,
     )
+
+
+def lives_of(functions: Iterable[FunctionState], stage: Stage, lives: Iterable[ReplicaLife]) -> tuple[ReplicaLife, ...]:
+    """Lives of the replicas of the stage's own function. Another one may serve it too, beside its own stage. Pure."""
+    state = state_of(functions, stage)
+    return () if state is None else tuple(life for life in lives if life.function == state.name)
 
 
 def _median(values: Sequence[float], otherwise: float) -> float:

@@ -8,14 +8,22 @@ import pytest
 
 from controller.platforms.base import PlatformFigures
 from controller.runs.past_steps import PastSteps
-from controller.runs.planning import num_ready, plan_round, platform_figures, prompt_groups, with_earlier_runs
+from controller.runs.planning import (
+    num_ready,
+    other_parts,
+    plan_round,
+    platform_figures,
+    prompt_groups,
+    with_earlier_runs,
+)
 from controller.runs.profiles import KnownSpeed
 from controller.runs.stage_figures import StageFigures
 from controller.scheduling.lengths import LengthRecord
+from controller.scheduling.observations import Resources
 from controller.scheduling.plan import PRIOR
 from shared.contracts.stage import Stage
 from shared.store.records import StepRecords
-from tests.fakes.planned import ROLLOUT, planned, prompts_of_epoch
+from tests.fakes.planned import CLUSTER, ROLLOUT, planned, prompts_of_epoch
 from tests.fakes.virtual import in_virtual_time
 from tests.fakes.world import RUN, config_of, make_world
 
@@ -115,6 +123,20 @@ def test_common_beginnings_count_where_a_function_could_ship_them() -> None:
     assert planned(functions=both).observations.num_tree_tokens == 4
     assert planned(functions=both, config={"schedule__prefill__mode": "in_actor"}).observations.num_tree_tokens is None
     assert planned().observations.num_tree_tokens is None
+
+
+def test_what_the_other_parts_of_past_steps_took_hints_at_how_to_execute_one() -> None:
+    times = ({"gen": 9.0, "reward": 1.0, "update_actor": 2.0, "step": 12.0}, {"reward": 3.0, "update_actor": 4.0})
+    past = PastSteps(timings_s=times)
+    machine = Resources(num_threads=2, max_actors=8, shared_threads=True)
+    assert [(part.name, part.unit_s, part.max_devices) for part in other_parts(past, CLUSTER)] == [
+        ("reward", 2.0, 1),
+        ("update_actor", 3.0, 1),
+    ]
+    assert [(part.unit_s, part.max_devices) for part in other_parts(past, machine)] == [(4.0, None), (6.0, None)]
+    assert planned(past=past).plan.execution is not None
+    assert planned(past=past, resources=machine).observations.num_devices == 2
+    assert planned().plan.execution is None
 
 
 def test_replicas_that_are_up_count_as_warm() -> None:

@@ -1,12 +1,14 @@
 """Figures of a stage's replicas from their lives."""
 
+from dataclasses import replace
 from typing import Any
 
 from controller.platforms.base import PlatformFigures, ReplicaLife
 from controller.runs.past_steps import PastSteps
-from controller.runs.stage_figures import NUM_LIVES, stage_figures
+from controller.runs.stage_figures import NUM_LIVES, lives_of, stage_figures
 from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
+from tests.fakes.planned import ROLLOUT
 
 PAST = PastSteps(loads_s={Stage.ROLLOUT: (0.5, 0.25, 9.0)}, reloads_s={Stage.ROLLOUT: (0.125,), Stage.LEARNER: (7.0,)})
 PLATFORM = PlatformFigures(cold_start_s=7.0, drain_s=30.0)
@@ -26,7 +28,7 @@ def life(scheduled_at: float = 0.0, **fields: Any) -> ReplicaLife:
 
 
 def test_before_any_replica_the_platform_says_it() -> None:
-    figures = stage_figures(Stage.ROLLOUT, [life(stages=(Stage.REWARD,), ready_at=1.0)], PastSteps(), PLATFORM)
+    figures = stage_figures(Stage.ROLLOUT, [], PastSteps(), PLATFORM)
     assert (figures.cold_start_s, figures.drain_s, figures.load_s, figures.units) == (7.0, 30.0, 0.0, 1.0)
 
 
@@ -64,3 +66,11 @@ def test_old_lives_are_forgotten() -> None:
     old = [life(float(number), ready_at=number + 9.0) for number in range(20)]
     new = [life(100.0 + number, ready_at=101.0 + number) for number in range(NUM_LIVES)]
     assert stage_figures(Stage.ROLLOUT, [*new, *old], PastSteps(), PLATFORM).cold_start_s == 1.0
+
+
+def test_only_the_replicas_of_the_stages_own_function_count() -> None:
+    fused = replace(ROLLOUT, name="learner", stages=(Stage.LEARNER, Stage.PREFILL, Stage.ROLLOUT))
+    own, beside = life(), life(function="learner", stages=fused.stages)
+    assert lives_of((fused, ROLLOUT), Stage.ROLLOUT, [beside, own]) == (own,)
+    assert lives_of((fused,), Stage.ROLLOUT, [beside, own]) == (beside,)
+    assert lives_of((), Stage.ROLLOUT, [beside, own]) == ()
