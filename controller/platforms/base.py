@@ -150,7 +150,8 @@ class Platform(Protocol):
     async def scale(self, stage: Stage, num_replicas: int, *, hold_until: float) -> None:
         """Ask for at least ``num_replicas`` of the stage's function until the time ``hold_until``.
 
-        Returns at once. 0 withdraws the request; replicas then leave as the function's own scaling decides.
+        Returns at once. 0 withdraws the request; replicas then leave as the function's own scaling decides. Who asks
+        for more than before has work for all of them: what ``retire`` said of any does not hold any more.
         """
         ...
 

@@ -88,6 +88,8 @@ class KnativePlatform:
         """Changes the functions."""
         self._holding: asyncio.Task[None] | None = None
         self._warned_of_retiring = False
+        self._asked: dict[Stage, int] = {}
+        """Replicas that each stage asked for last."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -169,15 +171,23 @@ class KnativePlatform:
     async def scale(self, stage: Stage, num_replicas: int, *, hold_until: float) -> None:
         """Raise the minimum of the Revision that gets the requests. See ``Platform.scale``."""
         function = name_of(self._service_of(stage))
+        if num_replicas > self._asked.get(stage, 0):
+            pods = self._pods.objects.items()
+            await self._rank([name for name, pod in pods if labels_of(pod).get(SERVICE_LABEL) == function], None)
+        self._asked[stage] = num_replicas
         self._holder.hold(function, stage, Hold(num_replicas=num_replicas, until=hold_until))
 
     async def retire(self, stage: Stage, instances: Sequence[InstanceId]) -> None:
         """Give these pods a low deletion cost. See ``Platform.retire``."""
         self._service_of(stage)
-        patch = {"metadata": {"annotations": {DELETION_COST: FINISHED_COST}}}
+        await self._rank(instances, FINISHED_COST)
+
+    async def _rank(self, instances: Sequence[str], cost: str | None) -> None:
+        """Give pods a deletion cost, or take it away."""
+        patch = {"metadata": {"annotations": {DELETION_COST: cost}}}
         for instance in instances:
             known = self._pods.objects.get(instance)
-            if known is None or is_finished(known):
+            if known is None or is_finished(known) == (cost is not None):
                 continue
             try:
                 self._pods.take(await self._client.merge_patch(PODS, instance, patch))
@@ -189,7 +199,7 @@ class KnativePlatform:
                 self._warned_of_retiring = True
                 return
             except KubeError as error:
-                log.warning("replica %s is not marked as finished: %s", instance, error)
+                log.warning("replica %s keeps its deletion cost: %s", instance, error)
 
     async def release(self, stage: Stage) -> None:
         """Withdraw every minimum of the function; Knative then drains its pods. See ``Platform.release``."""

@@ -113,6 +113,10 @@ class Function:
 
     def hold(self, stage: Stage, num_replicas: int, *, until: float) -> None:
         """Raise the main revision's minimum for a stage until a time; 0 withdraws it."""
+        held = self._holds.get(stage)
+        if num_replicas > (held.num_replicas if held else 0):
+            for revision in self._revisions.values():
+                revision.replicas.unfinish()
         if num_replicas > 0:
             self._holds[stage] = Hold(num_replicas=num_replicas, until=until)
         else:

@@ -109,6 +109,11 @@ class ReplicaSet:
             if instance in self._replicas:
                 self._replicas[instance].deletion_cost = FINISHED_COST
 
+    def unfinish(self) -> None:
+        """All have something to do again."""
+        for replica in self._replicas.values():
+            replica.deletion_cost = 0
+
     def end_all(self, reason: str, *, grace_s: float) -> None:
         """End all within ``grace_s``, also those that work."""
         self._num_wanted = 0

@@ -84,7 +84,9 @@ class Function:
 
     def hold(self, stage: Stage, hold: Hold | None) -> None:
         """Raise the minimum for a stage, or withdraw what was raised."""
-        self._holds.pop(stage, None)
+        held = self._holds.pop(stage, None)
+        if hold is not None and hold.num_replicas > (held.num_replicas if held else 0):
+            self._retired.clear()
         if hold is not None:
             self._holds[stage] = hold
         self.reconcile()

@@ -8,6 +8,7 @@ import asyncio
 import pytest
 
 from controller.platforms.knative.holding import HELD_BY, HOLD_UNTIL
+from controller.platforms.knative.pod_reading import DELETION_COST
 from controller.platforms.simulated.clock import run_virtual
 from shared.contracts.stage import Stage
 from tests.fakes.kubernetes.adapter import HOLDER, stand
@@ -101,6 +102,20 @@ async def test_retired_replicas_go_first() -> None:
         await asyncio.sleep(3.0)
         draining = [life.instance for life in await at.platform.replicas() if life.draining_at is not None]
         assert sorted(draining) == sorted(finished)
+
+
+@in_virtual_time
+async def test_who_asks_for_more_replicas_has_work_for_the_retired_ones() -> None:
+    async with stand(ROLLOUT) as at:
+        await at.platform.scale(Stage.ROLLOUT, 2, hold_until=at.platform.now() + 600)
+        await asyncio.sleep(10.0)
+        first, second = [life.instance for life in at.cluster.lives("rollout")]
+        await at.platform.retire(Stage.ROLLOUT, [first])
+        await at.platform.scale(Stage.ROLLOUT, 1, hold_until=0)
+        await at.platform.scale(Stage.ROLLOUT, 2, hold_until=at.platform.now() + 600)
+        patches = [(asked.name, asked.body["metadata"]["annotations"]) for asked in at.api.patches("pods")]
+        assert patches == [(first, {DELETION_COST: "-100"}), (first, {DELETION_COST: None})]
+        assert second != first
 
 
 @in_virtual_time

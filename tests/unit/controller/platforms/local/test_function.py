@@ -98,6 +98,19 @@ async def test_a_busy_replica_is_taken_like_any_other_but_finishes_its_request(t
         assert not runs(answer["pid"])
 
 
+async def test_who_asks_for_more_replicas_has_work_for_the_retired_ones(tmp_path: Path) -> None:
+    async with tiny_platform(tmp_path, replace(TINY, scaling=replace(ONE_AT_A_TIME, window_s=0.2))) as platform:
+        await platform.scale(Stage.ROLLOUT, 1, hold_until=time.time() + ALL_NIGHT)
+        await ready(platform, 1)
+        [oldest] = await living(platform)
+        await platform.retire(Stage.ROLLOUT, [oldest.instance])
+        await platform.scale(Stage.ROLLOUT, 2, hold_until=time.time() + ALL_NIGHT)
+        await ready(platform, 2)
+        [newest] = [life for life in await living(platform) if life.instance != oldest.instance]
+        await platform.scale(Stage.ROLLOUT, 1, hold_until=time.time() + ALL_NIGHT)
+        await until(lambda: drains(platform, newest.instance))
+
+
 async def drains(platform: LocalPlatform, instance: str) -> bool:
     return any(life.instance == instance and life.draining_at is not None for life in await living(platform))
 

@@ -120,6 +120,22 @@ def test_retired_replicas_leave_before_the_others() -> None:
     run_virtual(scenario())
 
 
+def test_who_asks_for_more_replicas_has_work_for_the_retired_ones() -> None:
+    async def scenario() -> None:
+        setting = Setting(cold_start_s=1, window_s=5)
+        await setting.platform.scale(Stage.ROLLOUT, 2, hold_until=EPOCH + 1000)
+        await asyncio.sleep(30)
+        first, second = [life.instance for life in await setting.lives()]
+        await setting.platform.retire(Stage.ROLLOUT, [second])
+        await setting.platform.scale(Stage.ROLLOUT, 3, hold_until=EPOCH + 1000)
+        await asyncio.sleep(30)
+        await setting.platform.retire(Stage.ROLLOUT, [first])
+        await setting.platform.scale(Stage.ROLLOUT, 2, hold_until=EPOCH + 1000)
+        assert [life.instance for life in await setting.lives() if life.draining_at is not None] == [first]
+
+    run_virtual(scenario())
+
+
 def test_asked_replicas_are_held_until_the_time_given() -> None:
     async def scenario() -> None:
         setting = Setting(cold_start_s=1, window_s=5)
