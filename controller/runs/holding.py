@@ -28,6 +28,10 @@ FIRST_HOLD_S = 60.0
 """How long a replica of one machine is held before anything is known of the gap."""
 LAST_STAGE = Stage.LEARNER
 """What a step ends with: where a function serves several stages, its replicas are free after this one."""
+FIRST_STAGES = frozenset({Stage.PREFILL, Stage.ROLLOUT})
+"""What a step begins with."""
+EVALUATING = frozenset({Stage.ROLLOUT, Stage.REWARD})
+"""What an evaluation needs."""
 
 
 class Holding:
@@ -37,7 +41,7 @@ class Holding:
         self._run = run
         self._policy = schedule_policy(run.config)
         self._since = run.platform.now()
-        self._is_last = False
+        self._is_last = self._evaluates = False
         self._decided: list[HoldingRecord] = []
         self._said: dict[Stage, str] = {}
         """The latest decision on each stage that the run's log has."""
@@ -52,9 +56,9 @@ class Holding:
         """What was decided since the step began."""
         return tuple(self._decided)
 
-    def begin_step(self, *, is_last: bool) -> None:
-        """A step begins; ``is_last`` where no replica is used after it."""
-        self._is_last = is_last
+    def begin_step(self, *, is_last: bool, evaluates: bool) -> None:
+        """A step begins; ``is_last`` where none comes after it, ``evaluates`` where an evaluation does."""
+        self._is_last, self._evaluates = is_last, evaluates
         self._decided = []
 
     async def start_actors(self, num_actors: int, *, until: float) -> ActorHold:
@@ -117,7 +121,8 @@ class Holding:
             figures=stage_figures(stage, own, past, platform.figures()),
             shares_machine=self._run.resources.shared_threads,
             is_crowded=others_waited(lives, state.name, since=self._since),
-            is_last=self._is_last,
+            begins_next=len(state.stages) > 1 and not FIRST_STAGES.isdisjoint(state.stages),
+            is_last=self._is_last and not (self._evaluates and stage in EVALUATING),
         )
 
     async def _cancel_start(self, stage: Stage) -> None:
@@ -148,11 +153,13 @@ def decide(
     figures: StageFigures,
     shares_machine: bool,
     is_crowded: bool,
+    begins_next: bool,
     is_last: bool,
 ) -> HoldingRecord:
     """What becomes of a stage's replicas that have no more to do at the time ``now``. Pure.
 
-    ``gaps_s`` are the past ones until the next use; ``is_crowded``: replicas of others had to wait for room.
+    ``gaps_s`` are the past ones until the next use; ``is_crowded``: replicas of others had to wait for room;
+    ``begins_next``: the function serves what the next step begins with, too.
     """
     prewarm = None
     if policy.prewarm and not is_last:
@@ -177,6 +184,8 @@ def decide(
         return record(False, "the run needs them no more")
     if not policy.holding:
         return record(False, "schedule.holding.enable is false")
+    if begins_next:
+        return record(True, "the next step begins on them")
     if is_crowded:
         return record(False, "replicas of other functions had to wait for room")
     if shares_machine:

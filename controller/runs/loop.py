@@ -135,8 +135,7 @@ class RunLoop:
 
     async def _step(self, head: Manifest, total: int) -> Manifest:
         run = self._run
-        is_last = head.step + 1 >= total and not run.prepared.heldout
-        self._holding.begin_step(is_last=is_last)
+        self._holding.begin_step(is_last=head.step + 1 >= total, evaluates=bool(run.prepared.heldout))
         outcome = await run_step(run, head, self._holding)
         metrics = outcome.metrics | step_timings(run.client.records, outcome.metrics["timing_s/step"])
         metrics |= self._holding.note(run.client.records)

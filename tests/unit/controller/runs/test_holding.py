@@ -33,6 +33,7 @@ def decided(**fields: Any) -> HoldingRecord:
         "figures": FIGURES,
         "shares_machine": False,
         "is_crowded": False,
+        "begins_next": False,
         "is_last": False,
     }
     return decide(Stage.ROLLOUT, **{**whole, **fields})
@@ -67,6 +68,12 @@ def test_switched_off_nothing_is_held_but_started_in_time() -> None:
     record = decided(gaps_s=(10.0,), policy=SchedulePolicy(holding=False, buffer_s=1.0))
     assert (record.decision, record.prewarm_at) == ("release", 103.5)
     assert decided(policy=SchedulePolicy(holding=False, prewarm=False)).prewarm_at is None
+
+
+def test_what_the_next_step_begins_on_stays() -> None:
+    record = decided(begins_next=True, is_crowded=True)
+    assert (record.decision, record.prewarm_at) == ("hold", None)
+    assert decided(begins_next=True, is_last=True).decision == "release"
 
 
 def test_on_one_machine_replicas_stay_unless_others_wait_for_their_room() -> None:
@@ -261,7 +268,7 @@ async def test_a_function_of_several_stages_is_decided_about_at_the_steps_end(tm
     await holding.after(Stage.ROLLOUT)
     assert holding.decided == ()
     await holding.after(Stage.LEARNER)
-    assert [record.stage for record in holding.decided] == [Stage.LEARNER]
+    assert [(record.stage, record.decision) for record in holding.decided] == [(Stage.LEARNER, "hold")]
 
 
 @in_virtual_time
@@ -285,6 +292,15 @@ async def test_the_log_tells_of_a_decision_once_until_it_changes(tmp_path: Path)
     of_rollout = [line for line in told if line.startswith("replicas of rollout")]
     assert ["held" in line for line in of_rollout] == [True, False]
     assert "the run needs them no more" in of_rollout[1]
+
+
+@in_virtual_time
+async def test_after_the_last_step_only_what_evaluates_stays(tmp_path: Path) -> None:
+    world = await make_world(tmp_path, trainer__total_training_steps=2)
+    await world.drive()
+    told = [event.data["message"] for event in await world.store.events.read(RUN) if event.kind == "log"]
+    no_more = [line.split()[2] for line in told if "the run needs them no more" in line]
+    assert no_more == ["learner"]
 
 
 @in_virtual_time
