@@ -260,6 +260,9 @@ def conformance(
     context: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="Where the function answers.", show_default=False)],
     stage: Annotated[str, typer.Option(help="Which stage it is to serve.", show_default=False)],
+    host: Annotated[
+        str | None, typer.Option(help="The function's name, where URL is an ingress.", show_default=False)
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="The functions' token; RLHFLESS_TOKEN_FILE.", show_default=False)
     ] = None,
@@ -282,6 +285,7 @@ def conformance(
         settings = ConformanceSettings.read(
             url=url,
             stage=stage,
+            host=host,
             token=context.obj[1],
             token_file=token_file,
             redis_url=redis_url,

@@ -21,6 +21,8 @@ class ConformanceSettings:
 
     url: str
     stage: Stage
+    host: str | None
+    """What is asked for there, where the URL is an ingress."""
     token: str = field(repr=False)
     redis_url: str | None = field(repr=False)
     """Of the store that the function uses; ``None`` leaves out what needs it."""
@@ -37,6 +39,7 @@ class ConformanceSettings:
         *,
         url: str,
         stage: str,
+        host: str | None = None,
         token: str | None = None,
         token_file: Path | None = None,
         redis_url: str | None = None,
@@ -54,6 +57,7 @@ class ConformanceSettings:
         return cls(
             url=url.rstrip("/"),
             stage=Stage(stage),
+            host=host,
             token=_token(token, token_file, env),
             redis_url=redis_url or env.get("REDIS_URL") or None,
             redis_password=env.get("REDIS_PASSWORD") or None,

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 from pydantic import ValidationError
 
+from controller.conformance.settings import ConformanceSettings
 from shared.contracts.call import StageCall
 from shared.contracts.errors import Problem
-from shared.contracts.stage import Stage
 
 TIMEOUT_S = 600.0
 """For one answer: a first one may wait for a cold start."""
@@ -43,13 +43,17 @@ class Answer:
 class Subject:
     """Calls the function, and remembers every answer."""
 
-    def __init__(
-        self, url: str, stage: Stage, token: str, *, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
-        self.stage = stage
+    def __init__(self, settings: ConformanceSettings, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self.stage = settings.stage
         self.answers: list[Answer] = []
-        self._token = token
-        self._client = httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, transport=transport, follow_redirects=False)
+        self._token = settings.token
+        self._client = httpx.AsyncClient(
+            base_url=settings.url,
+            headers={"host": settings.host} if settings.host else {},
+            timeout=TIMEOUT_S,
+            transport=transport,
+            follow_redirects=False,
+        )
 
     async def __aenter__(self) -> "Subject":
         return self

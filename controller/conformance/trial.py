@@ -17,7 +17,7 @@ async def try_function(
     """What each check found. Raises ``ConformanceInvalid``, and ``StoreUnavailable`` if the store does not answer."""
     async with (
         open_workshop(settings) as workshop,
-        Subject(settings.url, settings.stage, settings.token, transport=transport) as subject,
+        Subject(settings, transport=transport) as subject,
     ):
         checks = [
             *edge_checks(subject),

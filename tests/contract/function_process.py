@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +87,17 @@ class Functions:
         self._num_started = 0
 
     @contextlib.contextmanager
-    def running(self, stage: str, **environment: str) -> Iterator[FunctionProcess]:
-        """A replica that takes calls, for the length of a block."""
+    def running(
+        self, stage: str, *, command: Sequence[str] = ("-m", "functions.main"), **environment: str
+    ) -> Iterator[FunctionProcess]:
+        """A replica that takes calls, for the length of a block. ``command``: what Python runs."""
         self._num_started += 1
         instance, port = f"{stage}-00001-{self._num_started}", free_port()
         own = {"RLHFLESS_STAGES": stage, "PORT": str(port), "HOSTNAME": instance, "K_REVISION": f"{stage}-00001"}
         log = self.folder / f"{instance}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "functions.main"],
+                [sys.executable, *command],
                 env=self._common | own | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -155,6 +155,20 @@ async def test_one_that_is_wrong_fails_where_it_is(
     assert never.said.startswith("202 to POST /v1/reward")
 
 
+async def test_an_ingress_is_asked_by_the_functions_name() -> None:
+    hosts: set[str] = set()
+
+    def note(request: httpx.Request) -> httpx.Response:
+        hosts.add(request.headers["host"])
+        return httpx.Response(404)
+
+    settings = ConformanceSettings.read(
+        url="http://127.0.0.1:8080", stage="reward", host="reward.rlhfless.svc.cluster.local", token="t", environment={}
+    )
+    await try_function(settings, transport=httpx.MockTransport(note))
+    assert hosts == {"reward.rlhfless.svc.cluster.local"}
+
+
 async def test_nobody_there_fails_every_check_and_breaks_none(
     reward: FunctionProcess, functions: Functions, redis_server: RedisServer, store: Store
 ) -> None:
