@@ -8,6 +8,9 @@ from torch import Tensor
 
 from functions.rollout.engine import SamplingParams
 
+_FIRST_LOOK = 1024
+"""Of the most probable tokens, so many are ranked before all are."""
+
 
 def sample(
     logits: Tensor, draws: Tensor, num_generated: Tensor, params: SamplingParams, shortest: int
@@ -65,16 +68,30 @@ def _forbid_eos(logits: Tensor, num_generated: Tensor, params: SamplingParams, s
 
 
 def _restrict(probs: Tensor, params: SamplingParams) -> Tensor:
-    """Probabilities `[B, V]`, unnormalised, that are 0 outside top-k and, of what that leaves, top-p."""
+    """Probabilities `[B, V]`, unnormalised, that are 0 outside top-k and, of what that leaves, top-p.
+
+    Tokens as probable as the last one kept are kept too, so that no order among equals matters.
+    """
     if 0 < params.top_k < probs.shape[-1]:
         smallest = probs.topk(params.top_k, dim=-1).values[:, -1:]
         probs = probs.masked_fill(probs < smallest, 0.0)
     if params.top_p < 1.0:
-        ranked, order = probs.sort(dim=-1, descending=True, stable=True)
-        cumulative = ranked.cumsum(-1, dtype=torch.float64)
-        ranked = ranked.masked_fill(cumulative - ranked >= params.top_p * cumulative[:, -1:], 0.0)
-        probs = torch.zeros_like(probs).scatter_(-1, order, ranked)
+        probs = probs.masked_fill(probs < _least_of_top_p(probs, params.top_p), 0.0)
     return probs
+
+
+def _least_of_top_p(probs: Tensor, top_p: float) -> Tensor:
+    """The probability `[B, 1]` of the last of the most probable tokens that together reach `top_p` of the total.
+
+    A few tokens nearly always reach it, so that the vocabulary is sorted only where they do not.
+    """
+    wanted = top_p * probs.sum(-1, keepdim=True, dtype=torch.float64)
+    ranked = probs.topk(min(_FIRST_LOOK, probs.shape[-1]), dim=-1).values
+    if bool((ranked.sum(-1, keepdim=True, dtype=torch.float64) < wanted).any()):
+        ranked = probs.sort(dim=-1, descending=True).values
+    mass_before = ranked.cumsum(-1, dtype=torch.float64) - ranked
+    num_kept = (mass_before < wanted).sum(-1, keepdim=True)
+    return ranked.gather(-1, num_kept - 1)
 
 
 def _invert(probs: Tensor, draws: Tensor) -> Tensor:

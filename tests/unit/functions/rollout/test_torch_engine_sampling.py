@@ -156,3 +156,25 @@ def test_a_rare_token_of_a_large_vocabulary_keeps_its_probability() -> None:
     logits[0, -1] = math.log(1e-9)
     token_id, _, _ = sample(logits, torch.tensor([1 - 5e-10], dtype=torch.float64), NOTHING, PARAMS)
     assert token_id.item() == 49_999
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("top_k", [0, 500])
+def test_top_p_of_a_large_vocabulary_is_that_of_sorting_it(sharpness: float, top_k: int) -> None:
+    """The most probable tokens reach it in a sharp distribution and do not in a flat one."""
+    generator = torch.Generator().manual_seed(0)
+    logits = sharpness * torch.randn(4, 5000, generator=generator)
+    probs = logits.double().softmax(-1)
+    kept = sampling._restrict(logits.softmax(-1), _params(top_p=0.9, top_k=top_k)) > 0
+    for row in range(4):
+        ranked, order = probs[row].sort(descending=True)
+        ranked[top_k or 5000 :] = 0.0
+        # What top-k leaves comes first.
+        num_kept = int((ranked.cumsum(0) - ranked < 0.9 * ranked.sum())[: top_k or 5000].sum())
+        assert set(kept[row].nonzero().flatten().tolist()) == set(order[:num_kept].tolist())
+
+
+def test_tokens_as_probable_as_the_last_one_kept_are_kept() -> None:
+    probs = torch.tensor([[0.3, 0.2, 0.1, 0.2, 0.2]])
+    for changes in ({"top_p": 0.45}, {"top_k": 2}):
+        assert (sampling._restrict(probs, _params(**changes)) > 0).tolist() == [[True, True, False, True, True]]
