@@ -15,10 +15,10 @@ from shared.contracts.errors import Cancelled, StoreRefused, StoreUnavailable
 from shared.contracts.prefill import PrefillOutputs, PrefixKvScope
 from shared.inference.block_hash import blocks_of
 from shared.inference.decoder import Decoder
-from shared.inference.prefix_computing import KnownPrefixes, compute_prefixes
-from shared.inference.prefix_kv import PrefixKv
-from shared.inference.prefix_pieces import pieces_of, shared_by
-from shared.inference.prefix_tree import Sharing, grow
+from shared.inference.prefix_computing import compute_tree
+from shared.inference.prefix_pieces import shared_by
+from shared.inference.prefix_storing import store_prefixes
+from shared.inference.prefix_tree import TreePrefix
 from shared.modeling.threads import use_threads
 from shared.service.handler import CallContext
 from shared.store.prefix_kv import PutReport
@@ -38,7 +38,7 @@ class Prefilling:
     context: CallContext
     threads: int
     sharers: Counter[str] = field(init=False)
-    known: list[PrefixKv] = field(init=False, default_factory=list)
+    known: list[TreePrefix] = field(init=False, default_factory=list)
     num_prefixes: int = 0
     num_prefix_tokens: int = 0
     computed_tokens: int = 0
@@ -78,8 +78,7 @@ class Prefilling:
         self.compute_s += time.perf_counter() - began
         began = time.perf_counter()
         with self.context.watch.measure("store"):
-            pieces = await self.context.compute(pieces_of, self.scope, computed, self.sharers, stored)
-            self.put += await self.context.store.prefix_kv.put(self.run, self.scope, pieces)
+            self.put += await store_prefixes(self.context, self.run, self.scope, computed, self.sharers, stored)
         self.store_s += time.perf_counter() - began
 
     async def _stored(self, prefixes: Sequence[Tokens]) -> set[str]:
@@ -90,14 +89,15 @@ class Prefilling:
         except (StoreRefused, StoreUnavailable):
             return set()
 
-    def _compute(self, prefixes: Sequence[Tokens]) -> list[PrefixKv]:
+    def _compute(self, prefixes: Sequence[Tokens]) -> list[TreePrefix]:
         """On the compute thread."""
         use_threads(self.threads)
         if self.plan.shared and not self.known:
-            self.computed_tokens += num_new_tokens(self.plan.shared, ())
-            self.known = compute_prefixes(self.decoder, self.plan.shared)
-        self.computed_tokens += num_new_tokens(prefixes, self.known)
-        return compute_prefixes(self.decoder, prefixes, self.known)
+            self.known, num_shared = compute_tree(self.decoder, self.plan.shared)
+            self.computed_tokens += num_shared
+        computed, num_computed = compute_tree(self.decoder, prefixes, self.known)
+        self.computed_tokens += num_computed
+        return computed
 
     def _has_time_for(self, prefixes: Sequence[Tokens]) -> bool:
         """Whether a round fits before the deadline, at the pace of those before."""
@@ -116,13 +116,3 @@ class Prefilling:
             store_s=self.store_s,
             next_round=next_round,
         )
-
-
-def num_new_tokens(prefixes: Sequence[Tokens], known: Sequence[PrefixKv]) -> int:
-    """Tokens of these prefixes that ``compute_prefixes`` puts through the model."""
-    beginnings, segments = KnownPrefixes(known), grow(prefixes, Sharing())[0]
-    num_tokens = 0
-    for segment in segments:
-        path = tuple(token_id for part in segment.chain() for token_id in part.token_ids)
-        num_tokens += segment.end - max(segment.start, beginnings.longest(path)[0])
-    return num_tokens

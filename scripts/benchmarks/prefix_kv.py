@@ -35,6 +35,7 @@ from shared.service.stop_flag import StopFlag
 from shared.service.stopwatch import Stopwatch
 from shared.store.memory_blobs import MemoryBlobs
 from shared.store.opening import open_cache, open_prefix_kv, redis_store
+from shared.store.prefix_kv import KvPiece
 from shared.store.prefix_kv_settings import PrefixKvSettings
 
 RUN = "bench"
@@ -145,7 +146,7 @@ async def one_way_and_back(
 
     [computed] = await context.compute(compute_prefixes, decoder, [prompt[:-1]])
     began = time.perf_counter()
-    pieces = await context.compute(pieces_of, scope, [computed], shared_by([computed.token_ids]))
+    pieces: list[KvPiece] = await context.compute(list, pieces_of(scope, [computed], shared_by([computed.token_ids])))
     report = await context.store.prefix_kv.put(RUN, scope, pieces)
     store_s = time.perf_counter() - began
 

@@ -58,7 +58,7 @@ class DistinctPrefixes:
 def find_distinct(prompts: Sequence[Sequence[int]]) -> DistinctPrefixes:
     """Sort the prompts and compare neighbours: O(total tokens) beside the sort."""
     distinct = sorted({tuple(prompt) for prompt in prompts})
-    common = [_num_common(first, second) for first, second in itertools.pairwise(distinct)]
+    common = [common_length(first, second) for first, second in itertools.pairwise(distinct)]
     return DistinctPrefixes(
         prompts=tuple(distinct),
         common_tokens=tuple(sorted(common)),
@@ -78,12 +78,12 @@ def prefill_rounds(prefixes: Sequence[Tokens], max_prefixes: int) -> tuple[tuple
     return tuple(tuple(prefixes[begin:end]) for begin, end in itertools.pairwise(cuts))
 
 
-def _num_common(first: Tokens, second: Tokens) -> int:
-    """Tokens that both begin with; bisection over slices, which compare at the speed of C."""
-    low, high = 0, min(len(first), len(second))
+def common_length(one: Tokens, other: Tokens) -> int:
+    """How many tokens both begin with; bisection over slices, which compare at the speed of C."""
+    low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
+        if one[low:middle] == other[low:middle]:
             low = middle
         else:
             high = middle - 1

@@ -14,8 +14,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from shared.inference.attention import ExtendAttention, Past
 from shared.inference.decoder import Decoder
-from shared.inference.prefix_kv import PrefixKv
-from shared.inference.prefix_tree import Segment, Sharing, common_length, grow
+from shared.inference.distinct_prefixes import common_length
+from shared.inference.prefix_kv import ComputedPrefix, PrefixKv
+from shared.inference.prefix_tree import Segment, Sharing, TreePrefix, grow
 
 PASS_TOKENS = 8192
 """Padded tokens of one forward pass; bounds the memory that it needs beside the keys and values."""
@@ -24,14 +25,14 @@ PASS_TOKENS = 8192
 class KnownPrefixes:
     """Prefixes that have been computed before, to begin from."""
 
-    def __init__(self, prefixes: Sequence[PrefixKv] = ()) -> None:
+    def __init__(self, prefixes: Sequence[ComputedPrefix] = ()) -> None:
         self._prefixes = sorted(prefixes, key=lambda prefix: prefix.token_ids)
         self._token_ids = [prefix.token_ids for prefix in self._prefixes]
 
     def __bool__(self) -> bool:
         return bool(self._prefixes)
 
-    def longest(self, token_ids: tuple[int, ...]) -> tuple[int, PrefixKv | None]:
+    def longest(self, token_ids: tuple[int, ...]) -> tuple[int, ComputedPrefix | None]:
         """How many tokens are known of the beginning of these, and by which prefix."""
         at = bisect_left(self._token_ids, token_ids)
         # In sorted order, the one with the most in common is beside them.
@@ -48,23 +49,42 @@ class KnownPrefixes:
 def compute_prefixes(
     decoder: Decoder,
     prefixes: Sequence[Sequence[int]],
-    known: Sequence[PrefixKv] = (),
+    known: Sequence[ComputedPrefix] = (),
     sharing: Sharing | None = None,
 ) -> list[PrefixKv]:
-    """Keys and values of each prefix, in order; equal ones are the same object.
+    """Keys and values of each prefix, in order and in tensors of its own; equal ones are the same object.
 
-    What `known` has of their beginnings is copied; it must be of the decoder's layout and its weights. An empty prefix
-    has keys of no token.
+    As ``compute_tree``, which holds once what prefixes share. An empty prefix has keys of no token.
+    """
+    computed, _ = compute_tree(decoder, prefixes, known, sharing)
+    made: dict[tuple[int, ...], PrefixKv] = {}
+    for prefix in computed:
+        if prefix.token_ids not in made:
+            keys, values = joined(prefix.last, decoder)
+            made[prefix.token_ids] = PrefixKv(token_ids=prefix.token_ids, keys=keys, values=values)
+    return [made[prefix.token_ids] for prefix in computed]
+
+
+@torch.inference_mode()
+def compute_tree(
+    decoder: Decoder,
+    prefixes: Sequence[Sequence[int]],
+    known: Sequence[ComputedPrefix] = (),
+    sharing: Sharing | None = None,
+) -> tuple[list[TreePrefix], int]:
+    """Each prefix, in order, and how many tokens that took.
+
+    What `known` has of their beginnings is copied; it must be of the decoder's layout and its weights.
     """
     token_ids = [tuple(prefix) for prefix in prefixes]
     segments, last = grow(token_ids, sharing or Sharing())
-    compute_segments(decoder, segments, KnownPrefixes(known))
-    made: dict[tuple[int, ...], PrefixKv] = {}
-    for prefix, segment in zip(token_ids, last, strict=True):
-        if prefix not in made:
-            keys, values = joined(segment, decoder)
-            made[prefix] = PrefixKv(token_ids=prefix, keys=keys, values=values)
-    return [made[prefix] for prefix in token_ids]
+    num_computed = compute_segments(decoder, segments, KnownPrefixes(known))
+    layout = decoder.layout
+    computed = [
+        TreePrefix(token_ids=prefix, layout=layout, last=segment)
+        for prefix, segment in zip(token_ids, last, strict=True)
+    ]
+    return computed, num_computed
 
 
 def compute_segments(decoder: Decoder, segments: Sequence[Segment], known: KnownPrefixes) -> int:
@@ -86,7 +106,7 @@ class _Task:
 
     segment: Segment
     num_known: int
-    known: PrefixKv | None
+    known: ComputedPrefix | None
 
     @classmethod
     def of(cls, segment: Segment, known: KnownPrefixes) -> "_Task":
@@ -112,9 +132,9 @@ class _Task:
         segment.keys = torch.empty(shape, dtype=decoder.dtype, device=decoder.device)
         segment.values = torch.empty_like(segment.keys)
         if self.known and self.num_known:
-            known = slice(segment.start, self.past_tokens)
-            segment.keys[:, :, : self.num_known] = self.known.keys[:, :, known]
-            segment.values[:, :, : self.num_known] = self.known.values[:, :, known]
+            keys, values = self.known.between(segment.start, self.past_tokens)
+            segment.keys[:, :, : self.num_known] = keys
+            segment.values[:, :, : self.num_known] = values
 
     def past(self, layer: int) -> tuple[Tensor, Tensor]:
         """What comes before the tokens to compute, `[K, C, D]` each."""

@@ -4,6 +4,7 @@ Shapes: L = layers, K = key-value heads, P = tokens of the prefix, D = head size
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -31,9 +32,28 @@ class KvLayout:
         return f"l{self.num_layers}-k{self.num_kv_heads}-d{self.head_dim}-{self.dtype}"
 
 
+class ComputedPrefix(Protocol):
+    """Keys and values of the first P tokens of a sequence, wherever they lie."""
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """[P]"""
+        ...
+
+    @property
+    def layout(self) -> KvLayout:
+        """Of its tensors."""
+        ...
+
+    def between(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the tokens ``start`` to ``end``, at least one, `[L, K, end - start, D]` each; not to be
+        written to."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefixKv:
-    """Keys and values of the first P tokens of a sequence, at positions 0..P-1; keys are rotated already."""
+    """A ``ComputedPrefix`` in two tensors, at positions 0..P-1; keys are rotated already."""
 
     token_ids: tuple[int, ...]
     """[P]"""
@@ -48,3 +68,7 @@ class PrefixKv:
         num_layers, num_kv_heads, _, head_dim = self.keys.shape
         dtype = str(self.keys.dtype).removeprefix("torch.")
         return KvLayout(num_layers=num_layers, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=dtype)
+
+    def between(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """See ``ComputedPrefix``."""
+        return self.keys[:, :, start:end], self.values[:, :, start:end]

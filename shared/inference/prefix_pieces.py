@@ -10,7 +10,7 @@ from itertools import pairwise
 from shared.codec.prefix_kv import KvTensors, encode_kv
 from shared.contracts.prefill import PrefixKvScope
 from shared.inference.block_hash import Block, blocks_of
-from shared.inference.prefix_kv import PrefixKv
+from shared.inference.prefix_kv import ComputedPrefix
 from shared.store.prefix_kv import KvBlock, KvPiece
 
 PIECE_BYTES = 8 * 2**20
@@ -23,21 +23,20 @@ def shared_by(prefixes: Iterable[Sequence[int]]) -> Counter[str]:
 
 
 def pieces_of(
-    scope: PrefixKvScope, prefixes: Sequence[PrefixKv], sharers: Counter[str], stored: Collection[str] = ()
-) -> list[KvPiece]:
+    scope: PrefixKvScope, prefixes: Sequence[ComputedPrefix], sharers: Counter[str], stored: Collection[str] = ()
+) -> Iterator[KvPiece]:
     """The pieces of all prefixes, a block in one of them only, without blocks whose hash is among ``stored``.
 
     A reader of one prefix reads few bytes that are not its own: a piece ends where ``sharers``, from ``shared_by``,
-    says that fewer prefixes go on.
+    says that fewer prefixes go on. Each is encoded when it is asked for.
     """
-    known, pieces = set(stored), []
+    known = set(stored)
     for prefix in prefixes:
         new = [block for block in blocks_of(prefix.token_ids) if block.hash not in known]
         known.update(block.hash for block in new)
         max_tokens = PIECE_BYTES // prefix.layout.bytes_per_token
         for run in _runs(new, sharers, max_tokens):
-            pieces.append(_piece(scope, prefix, run))
-    return pieces
+            yield _piece(scope, prefix, run)
 
 
 def _runs(blocks: Sequence[Block], sharers: Counter[str], max_tokens: int) -> Iterator[list[Block]]:
@@ -54,9 +53,9 @@ def _runs(blocks: Sequence[Block], sharers: Counter[str], max_tokens: int) -> It
         yield run
 
 
-def _piece(scope: PrefixKvScope, prefix: PrefixKv, blocks: Sequence[Block]) -> KvPiece:
+def _piece(scope: PrefixKvScope, prefix: ComputedPrefix, blocks: Sequence[Block]) -> KvPiece:
     start, end = blocks[0].start, blocks[-1].end
-    kv = KvTensors(tuple(block.hash for block in blocks), prefix.keys[:, :, start:end], prefix.values[:, :, start:end])
+    kv = KvTensors(tuple(block.hash for block in blocks), *prefix.between(start, end))
     return KvPiece(
         blocks=tuple(KvBlock(block.hash, block.start - start, block.num_tokens) for block in blocks),
         data=encode_kv(scope, kv),

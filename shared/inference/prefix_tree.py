@@ -8,7 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import torch
 from torch import Tensor
+
+from shared.inference.distinct_prefixes import common_length
+from shared.inference.prefix_kv import KvLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,28 @@ class Segment:
         return [*above, self]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TreePrefix:
+    """A ``ComputedPrefix`` in the segments that it is made of, so that prefixes hold what they share once."""
+
+    token_ids: tuple[int, ...]
+    """[P]"""
+    layout: KvLayout
+    last: Segment | None
+    """Where it ends; None for a prefix of no tokens."""
+
+    def between(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """See ``ComputedPrefix``; copied only where several segments meet."""
+        keys, values = [], []
+        for segment in self.last.chain() if self.last else ():
+            if segment.start < end and segment.end > start:
+                of_segment = slice(max(start, segment.start) - segment.start, min(end, segment.end) - segment.start)
+                segment_keys, segment_values = segment.kv
+                keys.append(segment_keys[:, :, of_segment])
+                values.append(segment_values[:, :, of_segment])
+        return _joined(keys), _joined(values)
+
+
 def grow(
     prefixes: Sequence[tuple[int, ...]], sharing: Sharing, parent: Segment | None = None
 ) -> tuple[list[Segment], list[Segment | None]]:
@@ -102,9 +128,6 @@ def _split(
         yield from _split(group, users, segment, sharing)
 
 
-def common_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
-    length = min(len(one), len(other))
-    if one[:length] == other[:length]:
-        return length
-    return next(at for at in range(length) if one[at] != other[at])
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Parts `[L, K, T_i, D]` one after another, without a copy where there is but one."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)

@@ -40,6 +40,9 @@ class Held:
         self.layout = engine_of().layout
         self.prefixes: list[PrefixKv] = []
 
+    def drop_prefixes(self) -> None:
+        self.prefixes.clear()
+
     def hold_prefixes(self, prefixes: Sequence[PrefixKv]) -> None:
         self.prefixes += prefixes
 

@@ -15,6 +15,7 @@ from shared.contracts.errors import StoreUnavailable
 from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.prefill import PrefillInputs, PrefixKvHandle
 from shared.inference.block_hash import BLOCK_TOKENS, blocks_of
+from shared.inference.prefix_kv import PrefixKv
 from shared.store.memory_prefix_kv import MemoryPrefixKv
 from shared.store.prefix_kv import NoPrefixKv, PutReport
 from tests.unit.functions.prefill.prefill_world import RUN, PrefillWorld, engine_of, prefill_world
@@ -52,6 +53,20 @@ def sampled(engine: TorchEngine) -> dict[tuple[str, int], tuple[int, ...]]:
     while engine.num_running:
         tokens |= {(done.row_uid, done.sample): done.token_ids for done in engine.step()}
     return tokens
+
+
+class Holding:
+    """An engine that only holds prefixes."""
+
+    def __init__(self) -> None:
+        self.layout = engine_of().layout
+        self.held: dict[tuple[int, ...], PrefixKv] = {}
+
+    def hold_prefixes(self, prefixes: Sequence[PrefixKv]) -> None:
+        self.held |= {prefix.token_ids: prefix for prefix in prefixes}
+
+    def drop_prefixes(self) -> None:
+        self.held = {}
 
 
 WHOLE = {"num_hits": 3, "reused_tokens": sum(len(prompt) - 1 for prompt in PROMPTS)}
@@ -102,13 +117,17 @@ async def test_kv_of_another_precision_never_hits(world: PrefillWorld) -> None:
 
 
 async def test_kv_of_another_layout_never_hits(world: PrefillWorld) -> None:
-    policy, engine = await prefilled(world), engine_of()
-
-    class Other:
-        layout = replace(engine.layout, num_kv_heads=4)
-
-    report = await world.fetch(PROMPTS, policy, Other())  # type: ignore[arg-type]  # it is given nothing
+    policy, other = await prefilled(world), Holding()
+    other.layout = replace(other.layout, num_kv_heads=4)
+    report = await world.fetch(PROMPTS, policy, other)  # type: ignore[arg-type]  # the part of one that it uses
     assert counts(report) == {"num_misses": 3}
+
+
+async def test_the_engine_holds_what_the_last_fetch_gave_it(world: PrefillWorld) -> None:
+    policy, engine = await prefilled(world), Holding()
+    for prompt in (*PROMPTS, (9, 9, 9)):
+        await world.fetch([prompt], policy, engine)  # type: ignore[arg-type]  # the part of one that it uses
+        assert set(engine.held) == ({prompt[:-1]} if prompt in PROMPTS else set())
 
 
 async def test_kv_of_another_tokenizer_never_hits(world: PrefillWorld, tmp_path: Path) -> None:

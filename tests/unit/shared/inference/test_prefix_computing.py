@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from shared.inference import prefix_computing
 from shared.inference.decoder import Decoder, decoder_for
-from shared.inference.prefix_computing import KnownPrefixes, compute_prefixes, compute_segments
+from shared.inference.prefix_computing import KnownPrefixes, compute_prefixes, compute_segments, compute_tree
 from shared.inference.prefix_kv import PrefixKv
 from shared.inference.prefix_tree import Sharing, grow
 from tests.unit.functions.rollout.engine_runs import DIRECT, GENERIC, build, llama, mistral_with_window
@@ -67,6 +67,22 @@ def test_common_tokens_are_computed_once() -> None:
     assert num_computed(decoder, PREFIXES, []) == len(A) + len(B) - 3 + len(C) + 2
     assert num_computed(decoder, PREFIXES, compute_prefixes(decoder, [A])) == len(B) - 3 + len(C) + 2
     assert num_computed(decoder, PREFIXES, compute_prefixes(decoder, PREFIXES)) == 0
+
+
+@pytest.mark.parametrize("known", [(), (A[:4], B[:5])])
+def test_a_tree_holds_what_prefixes_share_once(known: tuple[tuple[int, ...], ...]) -> None:
+    decoder = decoder_for(build())
+    held, _ = compute_tree(decoder, known, sharing=ANY)
+    tree, num_computed = compute_tree(decoder, PREFIXES, held, ANY)
+    assert num_computed == len(A) + len(B) - 3 + len(C) + 2 - (4 + 2 if known else 0)
+    for prefix, alone in zip(tree, compute_prefixes(decoder, PREFIXES, sharing=ANY), strict=True):
+        assert (prefix.token_ids, prefix.layout) == (alone.token_ids, alone.layout)
+        for start in range(len(prefix.token_ids)):
+            for end in range(start + 1, len(prefix.token_ids) + 1):
+                for kv, own in zip(prefix.between(start, end), alone.between(start, end), strict=True):
+                    torch.testing.assert_close(kv, own, rtol=1e-5, atol=1e-5)
+    memory = {prefix.between(0, 2)[0].untyped_storage().data_ptr() for prefix in tree if len(prefix.token_ids) > 1}
+    assert len(memory) == 1
 
 
 @pytest.mark.parametrize("budget", [1, 8, 12])

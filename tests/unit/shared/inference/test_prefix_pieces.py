@@ -23,7 +23,7 @@ def prefix(*token_ids: int) -> PrefixKv:
 
 
 def cut(prefixes: list[PrefixKv], stored: set[str] = frozenset()) -> list[KvPiece]:
-    return pieces_of(SCOPE, prefixes, shared_by(each.token_ids for each in prefixes), stored)
+    return list(pieces_of(SCOPE, prefixes, shared_by(each.token_ids for each in prefixes), stored))
 
 
 def lengths(pieces: list[KvPiece]) -> list[list[int]]:

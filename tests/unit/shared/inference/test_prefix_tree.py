@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from shared.inference.prefix_tree import Segment, Sharing, common_length, grow
+from shared.inference.distinct_prefixes import common_length
+from shared.inference.prefix_tree import Segment, Sharing, grow
 
 ANY = Sharing(min_tokens=1, block_tokens=1)
 
