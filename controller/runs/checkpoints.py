@@ -1,9 +1,11 @@
 """Checkpoints on disk: ``global_step_{N}`` is a whole record of a run after N steps, by itself enough to go on from.
 
     global_step_6/
-      huggingface/                 the policy as ``from_pretrained`` loads it; an adapter is merged into its weights
+      huggingface/                 the policy as ``from_pretrained`` loads it, in its dtype (``rollout.dtype``); an
+                                   adapter is merged into its weights
       lora_adapter/                where there is one: the adapter as peft loads it
-      learner_state.safetensors    the learner's optimizer state
+      learner_state.safetensors    the learner's optimizer state, and its float32 weights where the policy is rounded:
+                                   a run that goes on goes on from these
       {field}.safetensors          every other blob that the head names: critic.weights, critic_state, ...
       history.jsonl                what was measured and what it cost, from the first step on
       length_history.jsonl         how long each row's completions were, by epoch
@@ -28,6 +30,7 @@ from controller.runs.durable_files import sync_folder, write_durably
 from controller.runs.errors import ContractBroken, RunFailed
 from controller.runs.manifest import Checkpointed, Manifest, named_blobs
 from shared.codec.lora_adapter import DamagedAdapter, decode_adapter, merge_adapter, peft_config
+from shared.contracts.training_pass import Precision
 from shared.contracts.wire import Wire
 from shared.store.blobs import BlobStore
 
@@ -40,6 +43,7 @@ WEIGHTS_FILE = "model.safetensors"
 ADAPTER_FOLDER = "lora_adapter"
 STATE_FILE = "learner_state.safetensors"
 POINTER_FILE = "latest_checkpointed_iteration.txt"
+CONFIG_FILE = "config.json"
 COPIED = ("*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
 """Files of the model's folder that make the weights loadable; the weights themselves are the policy's."""
 NOT_COPIED = frozenset({"model.safetensors.index.json", MANIFEST_FILE})
@@ -125,7 +129,7 @@ async def write_checkpoint(
                     LENGTHS_FILE: lengths,
                     RUN_FILE: saved_run.model_dump_json(indent=2).encode(),
                 }
-                await asyncio.to_thread(_write_files, beside, model_folder, texts)
+                await asyncio.to_thread(_write_files, beside, model_folder, head.policy.dtype, texts)
                 await asyncio.to_thread(write_durably, beside / MANIFEST_FILE, manifest)
                 await asyncio.to_thread(_move, beside, folder)
             finally:
@@ -169,13 +173,22 @@ def _write_merged(beside: Path, head: Manifest) -> None:
     write_durably(place.with_name("adapter_config.json"), json.dumps(config, indent=2).encode())
 
 
-def _write_files(beside: Path, model_folder: Path, texts: dict[str, bytes]) -> None:
+def _write_files(beside: Path, model_folder: Path, dtype: Precision, texts: dict[str, bytes]) -> None:
     for pattern in COPIED:
         for file in model_folder.glob(pattern):
             if file.is_file() and file.name not in NOT_COPIED:
-                write_durably(beside / MODEL_FOLDER / file.name, file.read_bytes())
+                data = file.read_bytes()
+                written = with_dtype(data, dtype) if file.name == CONFIG_FILE else data
+                write_durably(beside / MODEL_FOLDER / file.name, written)
     for name, text in texts.items():
         write_durably(beside / name, text)
+
+
+def with_dtype(config: bytes, dtype: Precision) -> bytes:
+    """A model's config.json that says nothing else of its dtype than its weights: loaders go by what it says."""
+    read: dict[str, Any] = json.loads(config)
+    wrong = {name: dtype for name in ("dtype", "torch_dtype") if read.get(name, dtype) != dtype}
+    return json.dumps({**read, **wrong}, indent=2).encode() if wrong else config
 
 
 def _move(complete: Path, folder: Path) -> None:

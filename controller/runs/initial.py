@@ -41,7 +41,7 @@ async def _publish(run: RunContext, model: ModelRef, operation: str, lora: LoraC
     """The weights of a model as version 0, with a fresh adapter on demand. Raises ``ContractBroken`` without them."""
     reply = await run.client.call(
         CallKey(run=run.run, purpose=Purpose.INIT, step=0, stage=Stage.LEARNER, operation=operation),
-        LearnerInputs(operation=InitInputs(model=model, lora=lora)),
+        LearnerInputs(operation=InitInputs(model=model, lora=lora, dtype=run.config.rollout.dtype)),
         LearnerOutputs,
         policy=None,
         threads=run.resources.num_threads,
@@ -50,4 +50,6 @@ async def _publish(run: RunContext, model: ModelRef, operation: str, lora: LoraC
         raise ContractBroken("learner published no version 0: swap its image")
     if (reply.outputs.policy.adapter is None) != (lora is None):
         raise ContractBroken("learner does not know model.lora_rank: swap its image")
+    if reply.outputs.policy.dtype != run.config.rollout.dtype:
+        raise ContractBroken("learner does not know rollout.dtype: swap its image")
     return reply.outputs.policy

@@ -128,6 +128,7 @@ async def _advantages(
         num_samples=run.config.rollout.n,
         temperature=run.config.rollout.temperature,
         algorithm=algorithm_config(run.config),
+        state=head.state if head.policy.is_rounded else None,
         kl_coef=head.kl_coef,
     )
     reply = await run.client.call(

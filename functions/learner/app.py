@@ -1,8 +1,7 @@
 """The learner stage: COMPLETIONS + SCORES → POLICY VERSION k+1."""
 
+from functools import partial
 from typing import ClassVar
-
-import torch
 
 from functions.learner.batch import read_batch
 from functions.learner.credit import needs_old_logprobs
@@ -20,6 +19,7 @@ from shared.contracts.errors import InvalidInput
 from shared.contracts.learner import AdvantagesInputs, InitInputs, LearnerInputs, LearnerOutputs, UpdateInputs
 from shared.contracts.policy import PolicyRef
 from shared.contracts.stage import Stage
+from shared.modeling.device import compute_device
 from shared.modeling.loading import new_model
 from shared.service.handler import CallContext, Outcome
 from shared.service.model_paths import checked_model
@@ -37,8 +37,8 @@ class LearnerHandler:
 
     def __init__(self, settings: FunctionSettings) -> None:
         self._settings = settings
-        self._trained = ModelInTraining(new_model, name="policy")
         self._updater = make_updater(settings)
+        self._trained = ModelInTraining(partial(new_model, device=self._updater.device), name="policy")
         self._updates = UpdateCalls(self._trained, self._updater)
 
     async def handle(self, call: StageCall[LearnerInputs], context: CallContext) -> Outcome[LearnerOutputs]:
@@ -68,7 +68,7 @@ class LearnerHandler:
         old_logprobs = None
         if needs_old_logprobs(config):
             await self._updater.start()
-            model = await self._trained.frozen(policy, path, context, threads=call.threads)
+            model = await self._trained.frozen(policy, path, context, threads=call.threads, state=inputs.state)
             with context.watch.measure("compute"):
                 old_logprobs = await self._updater.logprobs(model, path, rows, call, policy, context)
         with context.watch.measure("compute"):
@@ -90,16 +90,13 @@ class LearnerHandler:
 
 
 def make_updater(settings: FunctionSettings) -> Updater:
-    """Several ranks, or one on a GPU, make their updates together; on the CPU one is enough of itself.
-
-    Raises ``SettingsInvalid``.
-    """
+    """Several ranks make their updates together; one is enough of itself. Raises ``SettingsInvalid``."""
     environment = process_environment()
     if settings.deterministic:
         use_deterministic_algorithms(environment)
     size = num_ranks(settings)
-    if size == 1 and not torch.cuda.is_available():
-        return InThisProcess()
+    if size == 1:
+        return InThisProcess(compute_device())
     return RankTeam(size, instance=settings.instance, environment=environment, deterministic=settings.deterministic)
 
 

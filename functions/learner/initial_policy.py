@@ -4,6 +4,7 @@ from shared.codec.lora_adapter import encode_adapter
 from shared.contracts.call import StageCall
 from shared.contracts.learner import InitInputs, LearnerInputs
 from shared.contracts.policy import PolicyRef
+from shared.modeling.device import TORCH_DTYPES
 from shared.modeling.loading import load_model
 from shared.modeling.threads import use_threads
 from shared.modeling.weights import state_dict_to_blob
@@ -22,14 +23,15 @@ async def publish_initial(
     def load() -> tuple[bytes, bytes | None]:
         use_threads(call.threads)
         model = load_model(path)
-        weights = state_dict_to_blob(model)
+        weights = state_dict_to_blob(model, None if inputs.dtype == "float32" else TORCH_DTYPES[inputs.dtype])
         return weights, None if inputs.lora is None else encode_adapter(initial_adapter(model, inputs.lora))
 
     with context.watch.measure("load"):
         weights, adapter = await context.compute(load)
     run, step = call.key.run, call.key.step
     with context.watch.measure("store"):
-        policy = PolicyRef(version=0, model=inputs.model, weights=await context.blobs.put(run, step, "policy", weights))
+        ref = await context.blobs.put(run, step, "policy", weights)
+        policy = PolicyRef(version=0, model=inputs.model, weights=ref, dtype=inputs.dtype)
         if adapter is None:
             return policy
         return policy.model_copy(update={"adapter": await context.blobs.put(run, step, "policy-adapter", adapter)})

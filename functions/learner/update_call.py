@@ -18,7 +18,7 @@ from shared.contracts.learner import LearnerInputs, LearnerOutputs
 from shared.contracts.policy import PolicyRef
 from shared.service.handler import CallContext, Outcome
 from shared.training.errors import UpdateTooLong
-from shared.training.model_in_training import ModelInTraining, Trained
+from shared.training.model_in_training import ModelInTraining, Trained, weights_key
 from shared.training.progress import UpdateProgress
 from shared.training.segments import (
     Segment,
@@ -66,10 +66,11 @@ class UpdateCalls:
                 num_updates = 0 if progress is None else progress.next_update
                 if result.num_updates == num_updates:
                     self._trained.put_back(trained)
-                    self._updater.published(trained.digest, trained.state_digest)
+                    self._updater.published(trained.weights_key, trained.state_digest)
                 else:
                     segment = await store_weights(self._trained, trained, call.key, segment, policy, context)
-                    self._updater.published(segment.policy.digest, segment.state.sha256 if segment.state else None)
+                    key = weights_key(segment.policy, segment.state)
+                    self._updater.published(key, segment.state.sha256 if segment.state else None)
                 outputs = await self._cut(call, segment, config, result, result.progress, context)
         return Outcome(
             outputs=outputs,
@@ -91,7 +92,7 @@ class UpdateCalls:
         made, state = await self._trained.publish(
             trained, policy.version + 1, policy.model, call.key.run, call.key.step + 1, context
         )
-        self._updater.published(made.digest, state.sha256)
+        self._updater.published(weights_key(made, state), state.sha256)
         return LearnerOutputs(
             policy=made,
             state=state,

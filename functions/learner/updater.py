@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -21,6 +22,9 @@ from shared.training.time_budget import Budget
 
 class Updater(Protocol):
     """Where updates are computed."""
+
+    device: torch.device
+    """Where the model in a piece lies, that versions are read into and published from."""
 
     async def start(self) -> None:
         """Begin to get ready, while the call's inputs are read."""
@@ -51,8 +55,8 @@ class Updater(Protocol):
         """The policy's own, of all rows of a call for advantages, in sorted order. [B, T] Raises ``InvalidRows``."""
         ...
 
-    def published(self, digest: str, state_digest: str | None) -> None:
-        """The model, as the latest update left it, is now known by these digests."""
+    def published(self, key: str, state_digest: str | None) -> None:
+        """The model, as the latest update left it, is now known by this ``weights_key`` and digest."""
         ...
 
     async def close(self) -> None:
@@ -61,7 +65,10 @@ class Updater(Protocol):
 
 
 class InThisProcess:
-    """On the compute thread."""
+    """On the compute thread, where the model lies."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
 
     async def start(self) -> None:
         """It is ready."""
@@ -116,7 +123,7 @@ class InThisProcess:
 
         return await context.compute(compute)
 
-    def published(self, digest: str, state_digest: str | None) -> None:
+    def published(self, key: str, state_digest: str | None) -> None:
         """It holds nothing."""
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from pydantic import Field
 from shared.contracts.batch import BatchPart
 from shared.contracts.lora import LoraConfig
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
-from shared.contracts.training_pass import TrainingPass
+from shared.contracts.training_pass import PublishedDtype, TrainingPass
 from shared.contracts.wire import Wire
 
 LrScheduler = Literal["constant", "linear", "cosine"]
@@ -122,6 +122,9 @@ class InitInputs(Wire):
     model: ModelRef
     lora: LoraConfig | None = None
     """``None``: all weights are trained."""
+    dtype: PublishedDtype = "float32"
+    """Of the published weights, in this version and in all that follow. Training begins from them as they are here,
+    rounded; from then on it keeps float32 weights of its own in its state."""
 
 
 class AdvantagesInputs(Wire):
@@ -135,6 +138,9 @@ class AdvantagesInputs(Wire):
     num_samples: int = Field(ge=1)
     temperature: float = Field(gt=0)
     algorithm: AlgorithmConfig
+    state: BlobRef | None = Field(default=None, exclude_if=lambda state: state is None)
+    """As in ``UpdateInputs``, where published weights are rounded: the learner's own logprobs are those of the weights
+    that it will train."""
     kl_coef: float | None = Field(ge=0, default=None)
     """Current coefficient of the KL penalty in the reward; ``None`` takes the algorithm's first one."""
 
@@ -146,7 +152,8 @@ class UpdateInputs(Wire):
     parts: tuple[BatchPart, ...] = Field(min_length=1)
     num_samples: int = Field(ge=1)
     state: BlobRef | None
-    """Optimizer state that belongs to the call's policy; ``None`` before the first update."""
+    """Optimizer state that belongs to the call's policy, and its float32 weights where the published ones are rounded;
+    ``None`` before the first update."""
     temperature: float = Field(gt=0)
     optim: OptimConfig
     algorithm: AlgorithmConfig

@@ -5,6 +5,7 @@ import hashlib
 from pydantic import Field
 
 from shared.contracts.ids import BlobName
+from shared.contracts.training_pass import PublishedDtype
 from shared.contracts.wire import Wire
 
 
@@ -29,8 +30,15 @@ class PolicyRef(Wire):
     model: ModelRef
     weights: BlobRef
     """All weights; with an adapter those that it is added to, the same in every version of the run."""
+    dtype: PublishedDtype = "float32"
+    """Of the numbers in the weights: whoever samples with them computes in it. An adapter is float32 all the same."""
     adapter: BlobRef | None = None
     """A LoRA adapter; ``None`` where the weights themselves are trained."""
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether training goes on from more exact weights than are published: those in the learner's state."""
+        return self.dtype != "float32" and self.adapter is None
 
     @property
     def digest(self) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 from transformers.utils import logging as transformers_logging
@@ -55,7 +56,8 @@ def new_model(
 ) -> PreTrainedModel:
     """The architecture alone, in eval mode; parameters are allocated, not initialised: load a blob first.
 
-    Buffers that no checkpoint holds (rotary frequencies) are computed. It swaps torch's initialisers while it
+    Buffers that no checkpoint holds (rotary frequencies) are computed, on the CPU wherever they go to, so that all
+    devices compute with the same. It swaps torch's initialisers while it
     runs, so no other thread may build modules meanwhile. Raises UnknownModel, UnsupportedModel.
     """
     config = load_config(path_or_hub_id)
@@ -64,8 +66,21 @@ def new_model(
             model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
     except ValueError as error:
         raise UnsupportedModel(f"{path_or_hub_id} is not a causal language model: {error}") from error
-    model.tie_weights()
-    return model.to(device).eval()
+    placed = _placed(model, torch.device(device))
+    placed.tie_weights()
+    return placed.eval()
+
+
+def _placed(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    """The model on the device. What its parameters hold stays behind: it is nothing, and its memory was not touched."""
+    if device.type == "cpu":
+        return model
+
+    def place(tensor: Tensor) -> Tensor:
+        return torch.empty_like(tensor, device=device) if isinstance(tensor, nn.Parameter) else tensor.to(device)
+
+    model._apply(place)
+    return model
 
 
 def context_length(config: PreTrainedConfig) -> int:

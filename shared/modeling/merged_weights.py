@@ -21,8 +21,11 @@ class MergedWeights:
         """Of the parameters that an adapter has changed, by name."""
 
     def load(self, weights: bytes | memoryview) -> None:
-        """Take other weights, without an adapter. Raises WeightsMismatch, with the model untouched."""
-        load_blob(self._model, weights)
+        """Take other weights, in the model's dtype and without an adapter.
+
+        Raises WeightsMismatch, with the model untouched.
+        """
+        load_blob(self._model, weights, dtype=self._model.dtype)
         self._originals = {}
 
     @torch.no_grad()

@@ -99,7 +99,7 @@ def _inject(model: PreTrainedModel, *, rank: int, alpha: float, targets: list[st
     settings: dict[str, Any] = {"r": rank, "lora_alpha": alpha, "target_modules": targets}
     config = PeftConfig(**settings, lora_dropout=0.0, bias="none")
     inject_adapter_in_model(config, model, ADAPTER)
-    model.eval()
+    model.to(model.device).eval()
 
 
 def _adapted_layers(model: PreTrainedModel) -> dict[str, Any]:

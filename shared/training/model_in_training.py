@@ -2,6 +2,9 @@
 
 What is kept between calls is a cache. A call names the weights and the optimizer state it starts from; if the cache
 holds others, or was touched by an update that did not end in a reply, both are read again.
+
+Here weights are float32, in whatever dtype they are published. Where that is less, version k is trained on from the
+float32 weights in its state, and never from what others see of it; version 0 has no other weights than those.
 """
 
 import asyncio
@@ -13,11 +16,13 @@ from transformers import PreTrainedModel
 
 from shared.codec.lora_adapter import encode_adapter
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
+from shared.contracts.training_pass import Precision
+from shared.modeling.device import TORCH_DTYPES
 from shared.modeling.threads import use_threads
 from shared.modeling.weights import load_blob, state_dict_to_blob
 from shared.service.handler import CallContext
 from shared.training.lora import adapter_of, attach_adapter
-from shared.training.optimizer import build_optimizer, load_optimizer_state, optimizer_state_to_blob
+from shared.training.optimizer import build_optimizer, load_optimizer_state, load_weights, optimizer_state_to_blob
 from shared.training.optimizer_config import OptimizerConfig
 
 
@@ -27,10 +32,12 @@ class Trained:
 
     model: PreTrainedModel
     optimizer: AdamW
-    digest: str
+    weights_key: str
     state_digest: str | None
     base: BlobRef | None = None
     """The frozen weights where the model has an adapter, which alone is trained."""
+    dtype: Precision = "float32"
+    """In which weights are published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +45,17 @@ class _Weights:
     """A model that no optimizer belongs to yet."""
 
     model: PreTrainedModel
-    digest: str
+    weights_key: str
     base: BlobRef | None
+
+
+def weights_key(policy: PolicyRef, state: BlobRef | None) -> str:
+    """Names the float32 weights of a version in training.
+
+    Two versions whose weights are equal once rounded differ here: a small learning rate changes no published weight at
+    first.
+    """
+    return policy.digest if state is None or not policy.is_rounded else f"{policy.digest}+{state.sha256}"
 
 
 class ModelInTraining:
@@ -51,12 +67,17 @@ class ModelInTraining:
         self._name = name
         self._held: Trained | _Weights | None = None
 
-    async def frozen(self, policy: PolicyRef, path: str, context: CallContext, *, threads: int) -> PreTrainedModel:
-        """The version's model, to be read only. Raises ``MissingBlob`` and the model's own errors."""
+    async def frozen(
+        self, policy: PolicyRef, path: str, context: CallContext, *, threads: int, state: BlobRef | None = None
+    ) -> PreTrainedModel:
+        """The version's model, to be read only: as it is published or, with its ``state``, as it is trained.
+
+        Raises ``MissingBlob`` and the model's own errors.
+        """
         held = self._held
-        if held is None or held.digest != policy.digest:
+        if held is None or held.weights_key != weights_key(policy, state):
             self._held = None
-            held = self._held = await self._load(policy, path, context, threads)
+            held = self._held = await self._load(policy, path, state, context, threads)
         return held.model
 
     async def take(
@@ -72,11 +93,11 @@ class ModelInTraining:
         """The version to update. It leaves the cache: only ``publish`` puts it back, after the update."""
         held, self._held = self._held, None
         state_digest = state.sha256 if state is not None else None
-        if held is not None and held.digest != policy.digest:
+        if held is not None and held.weights_key != weights_key(policy, state):
             held = None
         if isinstance(held, Trained) and held.state_digest == state_digest:
             return held
-        read = held if held is not None else await self._load(policy, path, context, threads)
+        read = held if held is not None else await self._load(policy, path, state, context, threads)
         model = read.model
         with context.watch.measure("load"):
             moments = await context.blobs.get(state) if state is not None else None
@@ -84,8 +105,8 @@ class ModelInTraining:
             def prepare() -> Trained:
                 optimizer = build_optimizer(model, config)
                 if moments is not None:
-                    load_optimizer_state(optimizer, model, moments)
-                return Trained(model, optimizer, policy.digest, state_digest, read.base)
+                    load_optimizer_state(optimizer, model, moments, with_weights=policy.is_rounded)
+                return Trained(model, optimizer, read.weights_key, state_digest, read.base, policy.dtype)
 
             return await context.compute(prepare)
 
@@ -104,30 +125,42 @@ class ModelInTraining:
                 context.blobs.put(run, step, kind, weights),
                 context.blobs.put(run, step, f"{self._name}-state", moments),
             )
-        if trained.base is None:
-            policy = PolicyRef(version=version, model=model, weights=trained_ref)
-        else:
-            policy = PolicyRef(version=version, model=model, weights=trained.base, adapter=trained_ref)
-        self._held = replace(trained, digest=policy.digest, state_digest=state_ref.sha256)
+        policy = PolicyRef(
+            version=version,
+            model=model,
+            weights=trained_ref if trained.base is None else trained.base,
+            dtype=trained.dtype,
+            adapter=None if trained.base is None else trained_ref,
+        )
+        self._held = replace(trained, weights_key=weights_key(policy, state_ref), state_digest=state_ref.sha256)
         return policy, state_ref
 
-    async def _load(self, policy: PolicyRef, path: str, context: CallContext, threads: int) -> _Weights:
+    async def _load(
+        self, policy: PolicyRef, path: str, state: BlobRef | None, context: CallContext, threads: int
+    ) -> _Weights:
         with context.watch.measure("load"):
             weights = await context.blobs.view(policy.weights)
             adapter = None if policy.adapter is None else await context.blobs.get(policy.adapter)
+            exact = await context.blobs.get(state) if policy.is_rounded and state is not None else None
 
             def load() -> PreTrainedModel:
                 use_threads(threads)
                 model = self._build(path)
-                load_blob(model, weights)
+                load_blob(model, weights, dtype=TORCH_DTYPES[policy.dtype])
                 if adapter is not None:
                     attach_adapter(model, adapter)
+                if exact is not None:
+                    load_weights(model, exact)
                 return model
 
-            return _Weights(await context.compute(load), policy.digest, None if adapter is None else policy.weights)
+            base = None if adapter is None else policy.weights
+            return _Weights(await context.compute(load), weights_key(policy, state), base)
 
 
 def _serialise(trained: Trained) -> tuple[bytes, bytes]:
     model = trained.model
-    weights = state_dict_to_blob(model) if trained.base is None else encode_adapter(adapter_of(model))
-    return weights, optimizer_state_to_blob(trained.optimizer, model)
+    if trained.base is not None:
+        return encode_adapter(adapter_of(model)), optimizer_state_to_blob(trained.optimizer, model)
+    is_rounded = trained.dtype != "float32"
+    weights = state_dict_to_blob(model, TORCH_DTYPES[trained.dtype] if is_rounded else None)
+    return weights, optimizer_state_to_blob(trained.optimizer, model, with_weights=is_rounded)

@@ -144,6 +144,12 @@ _KEYS: Mapping[str, Refusal] = MappingProxyType(
         "fp16": Refusal(
             reason="float16 needs a loss scale", suggestion="set it to false, or use model.dtype", unless=(False,)
         ),
+        "actor.fsdp_config.model_dtype": Refusal(
+            reason="the weights that are trained are always float32: updates below bfloat16's rounding would be lost",
+            suggestion="set it to fp32 or leave it out; passes compute in model.dtype, and what is published is in "
+            "rollout.dtype",
+            unless=("fp32", "float32"),
+        ),
         "model.exclude_modules": Refusal(
             reason="adapted layers are named, not left out",
             suggestion="leave it out and use model.target_modules",

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from controller.runs.config.section import Section
 from shared.contracts.rollout import StopString, ToolName
+from shared.contracts.training_pass import Precision
 
 TopP = Annotated[float, Field(gt=0, le=1)]
 TopK = Annotated[int, Field(ge=-1, le=2**31)]
@@ -59,6 +60,12 @@ class RolloutConfig(Section):
     """Smallest set of tokens whose probability reaches this. Default 1: below it, rollouts are not the policy's own."""
     top_k: TopK = -1
     """Most probable tokens kept. Default -1: all (0 means the same), for the same reason as ``top_p``."""
+    dtype: Precision = "float32"
+    """Of the policy's weights as they are published, and of sampling: float32 or bfloat16. The learner trains float32
+    weights in any case and rounds a version once, when it publishes it: bfloat16 halves what is stored, sent and read,
+    and samples faster on GPUs. Rollouts are then those of the rounded weights, and ``training/rollout_probs_diff_mean``
+    says how far that is from the policy that is trained; ``algorithm.rollout_correction`` corrects for it. Default
+    float32, with which token ids do not depend on the machine: verl's ``auto`` would make two runs of one config."""
     val_kwargs: ValidationSampling = ValidationSampling()
     max_num_seqs: int = Field(ge=1, le=2**16, default=256)
     """Completions that one replica decodes at once. Default 256, vLLM's."""

@@ -85,7 +85,6 @@ class Member:
             model = new_model(order.path, device=self._ranks.device)
             if order.adapter:
                 attach_adapter(model, order.adapter)
-                model.to(self._ranks.device)
             shard(model, self._ranks)
             self._path, self._is_adapted = order.path, bool(order.adapter)
             self._parts = ModelWithOptimizer(model, build_optimizer(model, INITIAL))

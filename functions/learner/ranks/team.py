@@ -6,9 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from functions.learner.call_config import advantages_inputs
 from functions.learner.errors import RankLost
 from functions.learner.ranks.crew import POLL_S, Crew, CrewBroken
 from functions.learner.ranks.member import Member
@@ -24,7 +26,7 @@ from shared.contracts.policy import PolicyRef
 from shared.service.beside import beside
 from shared.service.handler import CallContext
 from shared.training.lora import adapter_of
-from shared.training.model_in_training import Trained
+from shared.training.model_in_training import Trained, weights_key
 from shared.training.progress import UpdateProgress
 from shared.training.time_budget import Budget
 
@@ -43,6 +45,9 @@ class RankTeam:
     A rank that is lost, and any other failure, ends all of them; the next update starts new ones.
     """
 
+    device = torch.device("cpu")
+    """A whole model may be too large for the GPU of one rank, which has its part of it there."""
+
     def __init__(
         self, size: int, *, instance: str, environment: Mapping[str, str], deterministic: bool = False
     ) -> None:
@@ -53,7 +58,7 @@ class RankTeam:
         self._crew: Crew | None = None
         self._member: Member | None = None
         self._held_weights: str | None = None
-        """Digest of the weights that lie on the ranks."""
+        """``weights_key`` of what lies on the ranks."""
         self._held_state: str | None = None
         """Key of the optimizer state that lies there."""
 
@@ -85,7 +90,7 @@ class RankTeam:
     ) -> UpdateResult:
         """Train the model in place. Raises what ``update_policy`` raises, and ``RankLost``."""
         source = ModelWithOptimizer(trained.model, trained.optimizer)
-        loads_weights = self._held_weights != trained.digest
+        loads_weights = self._held_weights != trained.weights_key
         order = Order(
             path=path,
             adapter=b"" if trained.base is None else encode_adapter(adapter_of(trained.model)),
@@ -109,16 +114,17 @@ class RankTeam:
     ) -> Tensor:
         """The policy's own, of all rows in sorted order. [B, T] Raises ``InvalidRows`` and ``RankLost``."""
         held_weights, held_state = self._held_weights, self._held_state
+        key = weights_key(policy, advantages_inputs(call).state)
         order = Order(
             path=path,
             adapter=b"" if policy.adapter is None else encode_adapter(adapter_of(model)),
             call=call,
             rows=rows,
-            loads_weights=held_weights != policy.digest,
+            loads_weights=held_weights != key,
             loads_state=False,
         )
         logprobs = await self._together(order, lambda member: member.logprobs(order, model), context)
-        self._held_weights, self._held_state = policy.digest, held_state if held_weights == policy.digest else None
+        self._held_weights, self._held_state = key, held_state if held_weights == key else None
         return logprobs
 
     async def _together(self, order: Order, work: Callable[[Member], T], context: CallContext) -> T:
@@ -156,9 +162,9 @@ class RankTeam:
                 ) from error
             raise
 
-    def published(self, digest: str, state_digest: str | None) -> None:
-        """The model, as the latest update left it, is now known by these digests."""
-        self._held_weights, self._held_state = digest, _state_key(state_digest)
+    def published(self, key: str, state_digest: str | None) -> None:
+        """The model, as the latest update left it, is now known by this ``weights_key`` and digest."""
+        self._held_weights, self._held_state = key, _state_key(state_digest)
 
     async def close(self) -> None:
         """End the other ranks."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -24,6 +25,7 @@ from controller.runs.checkpoints import (
     describe,
     is_writable,
     newest_checkpoint,
+    with_dtype,
     write_checkpoint,
 )
 from controller.runs.manifest import Checkpointed, Manifest
@@ -38,6 +40,7 @@ SAVED_RUN = SavedRun(run=RUN, config={"rollout": {"n": 4}}, digests={"model": "m
 HISTORY = b'{"kind": "init", "step": 0}\n'
 MANY = 100
 """More file operations than one checkpoint needs."""
+CONFIG = '{"model_type": "llama", "dtype": "float32"}'
 
 
 class Disk:
@@ -47,7 +50,8 @@ class Disk:
         self.root = tmp_path / "checkpoints" / "rlhfless" / "the-run"
         self.model = tmp_path / "model"
         self.model.mkdir(parents=True)
-        for name in ("config.json", "tokenizer.json", "chat_template.jinja", "merges.txt"):
+        (self.model / "config.json").write_text(CONFIG)
+        for name in ("tokenizer.json", "chat_template.jinja", "merges.txt"):
             (self.model / name).write_text(name)
         for name in ("model.safetensors", "model.safetensors.index.json", "MANIFEST.json", "README.md"):
             (self.model / name).write_text("not to be copied")
@@ -106,7 +110,7 @@ async def test_a_checkpoint_is_a_model_folder_with_the_learners_state(disk: Disk
     ]  # fmt: skip
     model = folder / MODEL_FOLDER
     assert {path.name: path.read_text() for path in model.iterdir()} == {
-        "config.json": "config.json",
+        "config.json": CONFIG,
         "tokenizer.json": "tokenizer.json",
         "chat_template.jinja": "chat_template.jinja",
         "merges.txt": "merges.txt",
@@ -114,6 +118,24 @@ async def test_a_checkpoint_is_a_model_folder_with_the_learners_state(disk: Disk
     }
     assert Manifest.model_validate_json((folder / MANIFEST_FILE).read_bytes()) == head
     assert disk.names() == ["global_step_3", POINTER_FILE]
+
+
+@in_virtual_time
+async def test_what_is_published_in_bfloat16_is_loaded_in_bfloat16(disk: Disk) -> None:
+    plain = await disk.head(3)
+    await disk.write(plain.model_copy(update={"policy": plain.policy.model_copy(update={"dtype": "bfloat16"})}))
+    config = json.loads((disk.root / "global_step_3" / MODEL_FOLDER / "config.json").read_text())
+    assert config == {"model_type": "llama", "dtype": "bfloat16"}
+
+
+@pytest.mark.parametrize("config", ["{}", '{"torch_dtype":"float32"}', '{"dtype":  "float32", "a": 1}'])
+def test_a_config_that_says_nothing_wrong_is_copied_as_it_is(config: str) -> None:
+    assert with_dtype(config.encode(), "float32") == config.encode()
+
+
+def test_a_loader_is_not_told_to_round_the_weights() -> None:
+    said = json.loads(with_dtype(b'{"dtype": "bfloat16", "torch_dtype": "float16", "a": 1}', "float32"))
+    assert said == {"dtype": "float32", "torch_dtype": "float32", "a": 1}
 
 
 @in_virtual_time

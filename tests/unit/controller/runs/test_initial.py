@@ -49,6 +49,15 @@ async def test_another_reference_and_critic_are_read_from_their_folders(tmp_path
 
 
 @in_virtual_time
+async def test_a_learner_that_publishes_in_another_dtype_is_not_taken_for_one_that_does(tmp_path: Path) -> None:
+    world = await make_world(tmp_path, rollout__dtype="bfloat16")
+    with pytest.raises(ContractBroken, match=r"rollout\.dtype"):
+        await initial_head(await world.context())
+    [call] = world.stages.seen(Stage.LEARNER, Purpose.INIT)
+    assert call.inputs.operation.dtype == "bfloat16"
+
+
+@in_virtual_time
 async def test_a_learner_that_makes_no_adapter_is_not_taken_for_one_that_does(tmp_path: Path) -> None:
     world = await make_world(tmp_path, model__lora_rank=8)
     with pytest.raises(ContractBroken, match=r"model\.lora_rank"):

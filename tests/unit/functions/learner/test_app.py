@@ -154,6 +154,7 @@ class World:
         sampled_by: PolicyRef | None = None,
         algorithm: AlgorithmConfig | None = None,
         part: BatchPart | None = None,
+        lr: float = 1e-2,
         **fields: Any,
     ) -> Outcome[LearnerOutputs]:
         """One update on a made batch."""
@@ -163,7 +164,7 @@ class World:
             num_samples=NUM_SAMPLES,
             state=state,
             temperature=1.0,
-            optim=OptimConfig(lr=1e-2, total_steps=10),
+            optim=OptimConfig(lr=lr, total_steps=10),
             algorithm=algorithm or AlgorithmConfig(),
             **fields,
         )

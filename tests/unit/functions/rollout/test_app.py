@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from functions.rollout.app import RolloutHandler
 from functions.rollout.policy_engine import PolicyEngine
@@ -49,7 +50,7 @@ class Stage:
             PolicyEngine(self._make),
         )
 
-    def _make(self, model: str) -> FakeEngine:
+    def _make(self, model: str, dtype: torch.dtype) -> FakeEngine:
         self.models.append(model)
         self.engines.append(self.make_engine())
         return self.engines[-1]

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import torch
 
 from functions.rollout.engine import SamplingParams, SequenceRequest
 from functions.rollout.policy_engine import PolicyEngine
@@ -38,7 +39,7 @@ class Workshop:
         self.made: list[PickyEngine] = []
         self.threads: set[str] = set()
 
-    def make(self, model: str) -> PickyEngine:
+    def make(self, model: str, dtype: torch.dtype) -> PickyEngine:
         self.threads.add(threading.current_thread().name)
         if "unknown" in model:
             raise UnknownModel(f"there is no {model}")
@@ -146,9 +147,9 @@ async def test_the_engine_is_made_while_its_weights_are_read(workshop: Workshop,
             await asyncio.to_thread(made.wait, 10)
             return await super().view(ref)
 
-    def make(model: str) -> PickyEngine:
+    def make(model: str, dtype: torch.dtype) -> PickyEngine:
         made.set()
-        return workshop.make(model)
+        return workshop.make(model, dtype)
 
     context = replace(context, blobs=Slow())
     served = await policy(context, 0, "tiny-0")
@@ -162,9 +163,9 @@ async def test_the_old_engine_is_gone_before_the_next_is_made(workshop: Workshop
     both = await policy(context, 0, "tiny-large")
     await engines.ready(both, "tiny", context, threads=1)
 
-    def make(model: str) -> PickyEngine:
+    def make(model: str, dtype: torch.dtype) -> PickyEngine:
         assert engines._engine is None
-        return workshop.make(model)
+        return workshop.make(model, dtype)
 
     engines._make_engine = make
     await engines.ready(both, "tiny-large", context, threads=1)
@@ -180,7 +181,7 @@ async def test_a_load_that_is_cut_short_serves_no_digest(workshop: Workshop, con
                 assert go_on.wait(10)
             super().load(weights)
 
-    def make(model: str) -> PickyEngine:
+    def make(model: str, dtype: torch.dtype) -> PickyEngine:
         engine = Slow()
         engine.model = model
         return engine

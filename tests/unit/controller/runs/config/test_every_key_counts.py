@@ -29,6 +29,7 @@ CARRIED = {
     "critic.model.path",
     "model.path",
     "reference.model.path",
+    "rollout.dtype",
     "rollout.max_num_seqs",
     "rollout.n",
     "rollout.num_actors",

@@ -192,6 +192,7 @@ OTHER: dict[str, Any] = {
     "model.path": "other",
     "model.target_modules": ["q_proj", "v_proj"],
     "model.dtype": "bfloat16",
+    "rollout.dtype": "bfloat16",
     "data.train_files": ["other"],
     "data.val_files": ["held-out"],
     "data.prompt_key": "q",

@@ -101,7 +101,7 @@ class World:
             optim=OptimConfig(lr=0.1, total_steps=4, eps=1.0),
             algorithm=ALGORITHM,
         )
-        updater: Any = self.team if by_team else InThisProcess()
+        updater: Any = self.team if by_team else InThisProcess(torch.device("cpu"))
         return await updater.update(trained, self.path, rows, self.call(inputs, step), budget, progress, self.context)
 
 
@@ -194,7 +194,7 @@ async def test_logprobs_are_those_of_one_process_also_between_updates(world: Wor
     arguments = (world.path, ROWS, world.call(inputs), world.policy, world.context)
 
     logprobs = await world.team.logprobs(ours.model, *arguments)
-    torch.testing.assert_close(logprobs, await InThisProcess().logprobs(ours.model, *arguments))
+    torch.testing.assert_close(logprobs, await InThisProcess(torch.device("cpu")).logprobs(ours.model, *arguments))
     ours = Trained(ours.model, ours.optimizer, world.policy.digest, None)
     await world.update(ours)
     await world.update(expected, by_team=False)
