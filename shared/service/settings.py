@@ -34,7 +34,7 @@ class FunctionSettings:
     prefix_kv: PrefixKvSettings
     """Where prefix KV is kept."""
     blob_url: str = field(repr=False)
-    """``RLHFLESS_BLOB_URL``: ``file:///folder`` or ``redis://``."""
+    """``RLHFLESS_BLOB_URL``: ``file:///folder``, ``redis://``, or an object store such as ``s3://bucket/folder``."""
     blob_budget_bytes: int
     """``RLHFLESS_BLOB_BUDGET_BYTES``: what one run may keep in Redis; 4 GiB unless set."""
     token: str = field(repr=False)

@@ -16,7 +16,7 @@ Bytes = TypeVar("Bytes", bytes, mmap)
 
 
 class BlobStore(Protocol):
-    """Where large bytes are kept. Adapters: a directory, Redis, memory."""
+    """Where large bytes are kept. Adapters: a directory, Redis, an object store, memory."""
 
     async def put(self, run: str, step: int, kind: str, data: bytes) -> BlobRef:
         """Store the bytes. ``kind`` is a word like ``weights``.

@@ -1,7 +1,7 @@
 """From URLs to a store: what each process calls once at its start."""
 
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from shared.store.base import Store
 from shared.store.blobs import BlobStore
@@ -21,7 +21,7 @@ from shared.store.redis_runs import RedisRuns
 from shared.store.redis_work import RedisWork
 
 OBJECT_STORES = frozenset({"s3", "gs", "gcs", "az", "abfs", "abfss", "oss", "memory"})
-"""Schemes of fsspec that prefix KV may be kept under; ``memory`` is for tests."""
+"""Schemes of fsspec that blobs and prefix KV may be kept under; ``memory`` is for tests."""
 CACHE_PATIENCE_S = 1.0
 """How long a lost cache is waited for: what it holds can be computed."""
 
@@ -39,7 +39,8 @@ def redis_store(redis: RedisConnection, prefix_kv: PrefixKvStore | None = None) 
 
 
 def open_blobs(url: str, redis: RedisConnection, *, budget_bytes: int) -> BlobStore:
-    """The blob store that a URL names: ``file:///folder``, or ``redis://`` for the store's own server.
+    """The blob store that a URL names: ``file:///folder``, ``redis://`` for the store's own server, or an object store
+    such as ``s3://bucket/folder``.
 
     Raises ``ValueError`` for another URL.
     """
@@ -49,9 +50,23 @@ def open_blobs(url: str, redis: RedisConnection, *, budget_bytes: int) -> BlobSt
             return DirectoryBlobs(Path(unquote(parts.path)))
         case "redis":
             return RedisBlobs(redis, budget_bytes=budget_bytes)
+        case _ if _is_object_store(parts):
+            # Not every image has the library.
+            from shared.store.object_blobs import ObjectBlobs
+
+            return ObjectBlobs(url)
         case _:
             # Not the URL itself: it may hold a password.
-            raise ValueError("RLHFLESS_BLOB_URL is neither file:///folder (an absolute path) nor redis://")
+            raise ValueError(
+                "RLHFLESS_BLOB_URL is neither redis://, nor file:///folder (an absolute path), nor an object store "
+                "such as s3://bucket/folder, without a password in it"
+            )
+
+
+def _is_object_store(parts: SplitResult) -> bool:
+    """A bucket and a folder. Azure's own URLs have ``@``, and so have passwords: its containers are named without."""
+    is_plain = "@" not in parts.netloc and not parts.query and not parts.fragment
+    return parts.scheme in OBJECT_STORES and bool(parts.netloc) and is_plain
 
 
 def open_cache(settings: PrefixKvSettings, redis_url: str, redis_password: str | None) -> RedisConnection:
@@ -79,7 +94,7 @@ def _open_bytes(url: str, cache: RedisConnection) -> DroppableBytes:
             return DirectoryBytes(Path(unquote(parts.path)))
         case "redis" if not parts.netloc:
             return RedisBytes(cache)
-        case scheme if scheme in OBJECT_STORES and "@" not in parts.netloc:
+        case _ if _is_object_store(parts):
             # Not every image has the library.
             from shared.store.object_store_bytes import ObjectStoreBytes
 

@@ -28,7 +28,7 @@ class RedisBlobs:
         if used:
             raise StoreRefused(
                 f"run {run} would keep {used} bytes of blobs in Redis, over its budget of {self._budget_bytes}: "
-                "use a shared volume or an object store for models of this size",
+                "for models of this size add deploy/components/large-redis, shared-volume or object-store",
                 used_bytes=used,
                 budget_bytes=self._budget_bytes,
             )

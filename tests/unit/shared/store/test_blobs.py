@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import fsspec
 import pytest
 import pytest_asyncio
 from pydantic import ValidationError
@@ -17,6 +18,7 @@ from shared.store import keys
 from shared.store.blobs import BlobStore, make_ref, step_of
 from shared.store.directory_blobs import DirectoryBlobs
 from shared.store.memory_blobs import MemoryBlobs
+from shared.store.object_blobs import ObjectBlobs
 from shared.store.redis_blobs import RedisBlobs
 from shared.store.redis_connection import RedisConnection
 
@@ -32,7 +34,7 @@ class Kept:
     overwrite: Callable[[BlobRef, bytes], Awaitable[None]]
 
 
-@pytest_asyncio.fixture(params=["directory", "redis", "memory"])
+@pytest_asyncio.fixture(params=["directory", "redis", "memory", "object", "object_folder"])
 async def kept(request: pytest.FixtureRequest, tmp_path: Path, redis: RedisConnection) -> Kept:
     memory = MemoryBlobs()
 
@@ -46,6 +48,16 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path, redis: RedisConne
         memory._blobs[ref.id] = data
 
     match request.param:
+        case "object":
+            bucket = f"memory://bucket-{tmp_path.name}/folder"
+            files, root = fsspec.core.url_to_fs(bucket)
+
+            async def overwrite_object(ref: BlobRef, data: bytes) -> None:
+                files.pipe_file(f"{root}/{ref.id}", data)
+
+            return Kept(ObjectBlobs(bucket), overwrite_object)
+        case "object_folder":
+            return Kept(ObjectBlobs((tmp_path / "blobs").as_uri(), auto_mkdir=True), overwrite_file)
         case "directory":
             return Kept(DirectoryBlobs(tmp_path / "blobs"), overwrite_file)
         case "redis":
