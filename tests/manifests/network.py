@@ -56,8 +56,12 @@ def _has_peer(peers: list[Document] | None, own: Peer, other: Peer) -> bool:
 
 def _is_peer(peer: Document, own: Peer, other: Peer) -> bool:
     if "ipBlock" in peer:
-        inside = ipaddress.ip_network(peer["ipBlock"]["cidr"])
-        return bool(other.address) and ipaddress.ip_address(other.address) in inside
+        if not other.address:
+            return False
+        address, block = ipaddress.ip_address(other.address), peer["ipBlock"]
+        return address in ipaddress.ip_network(block["cidr"]) and not any(
+            address in ipaddress.ip_network(left_out) for left_out in block.get("except", ())
+        )
     if other.address:
         return False
     if "namespaceSelector" in peer:

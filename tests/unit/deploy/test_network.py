@@ -117,6 +117,16 @@ def test_a_sandboxed_reward_reaches_redis_and_not_even_dns() -> None:
         assert not may_connect(POLICIES, sandboxed, target, port)
 
 
+def test_an_object_store_is_reached_by_tls_and_no_metadata_server_is() -> None:
+    policies = component("object-store")
+    for source in (ROLLOUT, REWARD):
+        assert may_connect(policies, source, INTERNET, 443)
+        assert not may_connect(policies, source, METADATA, 443)
+        assert not may_connect(policies, source, METADATA, 80)
+    assert not may_connect(policies, ROLLOUT, INTERNET, 80)
+    assert not may_connect(policies, REDIS, INTERNET, 443)
+
+
 def test_without_policies_everything_passes() -> None:
     """What makes the other tests mean something: the evaluation is not one that refuses by itself."""
     assert may_connect([], STRANGER, REDIS, 6379)

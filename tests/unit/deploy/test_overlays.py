@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from shared.contracts.stage import Stage
 from tests.manifests.feature_flags import DEFAULT_MAX_TIMEOUT_S
 from tests.manifests.function_rules import container, stages
 from tests.manifests.pods import cpus_of, pods_of
 from tests.manifests.problems import problems
 from tests.manifests.schemas import is_function, label_of
+from tests.manifests.secrets import secret_keys_made
 from tests.manifests.tree import (
     BASE,
     COMPONENTS,
@@ -58,8 +60,8 @@ def test_nothing_is_known_to_be_wrong_with_a_component(component: Path) -> None:
 
 
 def test_components_combine() -> None:
-    """All but those that are about the same thing: sizes, and what reward may reach."""
-    apart = {"small", "kserve", "kserve-judge"}
+    """All but those that are about the same thing: sizes, where blobs lie, and what reward may reach."""
+    apart = {"small", "object-store", "kserve", "kserve-judge"}
     together = [component for component in COMPONENTS if component.name not in apart]
     patches: dict[str, Document] = {}
     for component in together:
@@ -121,6 +123,24 @@ def test_a_shared_volume_holds_everybodys_blobs() -> None:
         [one] = pod.containers
         assert {"name": "RLHFLESS_BLOB_URL", "value": "file:///blobs"} in one["env"], pod.owner
         assert {"name": "blobs", "mountPath": "/blobs"} in one["volumeMounts"]
+
+
+@pytest.mark.parametrize("components", [("object-store",), ("kserve", "object-store")], ids="+".join)
+def test_an_object_store_holds_everybodys_blobs(components: tuple[str, ...]) -> None:
+    found = composed(*components)
+    containers = [
+        pod.containers[0] for pod in pods_of(found) if pod.is_function or pod.owner == "Deployment controller"
+    ]
+    assert len(containers) == len(Stage) + 1
+    for one in containers:
+        variables = {entry["name"]: entry for entry in one["env"]}
+        assert variables["RLHFLESS_BLOB_URL"]["value"] == "s3://rlhfless/runs"
+        assert variables["AWS_ENDPOINT_URL"]["value"].startswith("https://")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            key = variables[name]["valueFrom"]["secretKeyRef"]
+            assert key["name"] == "rlhfless-object-store"
+            assert key["optional"], "a pod's own account may have the right"
+            assert key["key"] in secret_keys_made()["rlhfless-object-store"]
 
 
 def test_small_leaves_room_on_four_cpus() -> None:
