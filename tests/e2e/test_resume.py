@@ -38,8 +38,9 @@ def config_of(workspace: Workspace, batch_size: int = 4, **changes: Any) -> dict
 
 def measured(lines: list[Mapping[str, Any]]) -> list[dict[str, float]]:
     """A step's metrics without what depends on the machine."""
+    of_the_machine = ("timing_s/", "perf/mfu", "schedule/")
     return [
-        {name: value for name, value in line["metrics"].items() if not name.startswith(("timing_s/", "perf/mfu"))}
+        {name: value for name, value in line["metrics"].items() if not name.startswith(of_the_machine)}
         for line in lines
     ]
 
