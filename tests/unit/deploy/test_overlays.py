@@ -3,7 +3,11 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
+from controller.platforms.local.manifest_folder import read_manifests
+from controller.platforms.local.quantities import parse_quantity
+from controller.platforms.stage_routing import function_of
 from shared.contracts.stage import Stage
 from tests.manifests.feature_flags import DEFAULT_MAX_TIMEOUT_S
 from tests.manifests.function_rules import container, stages
@@ -32,6 +36,10 @@ COMPUTING = {"prefill", "rollout", "reference", "critic", "learner"}
 
 def functions(documents: list[Document]) -> dict[str, Document]:
     return {document["metadata"]["name"]: document for document in documents if is_function(document)}
+
+
+def memory_bytes(service: Document) -> float:
+    return float(parse_quantity(container(service)["resources"]["limits"]["memory"]))
 
 
 def controller_variables(documents: list[Document]) -> dict[str, str]:
@@ -94,10 +102,28 @@ def test_gpu_nodes_are_chosen_and_their_taint_is_borne() -> None:
         assert ("nodeSelector" in pod, "tolerations" in pod) == (name in COMPUTING, name in COMPUTING)
 
 
-def test_locality_serves_learner_prefill_and_rollout_in_one_process() -> None:
+def test_locality_adds_prefill_and_rollout_to_the_learners_process(tmp_path: Path) -> None:
     found = functions(composed("locality"))
-    assert stages(found["learner"]) == ["learner", "prefill", "rollout"]
-    assert not {"prefill", "rollout"} & found.keys()
+    assert {name: stages(service) for name, service in found.items()} == {
+        **{stage.value: [stage] for stage in Stage},
+        "learner": ["learner", "prefill", "rollout"],
+    }
+    limits = {name: memory_bytes(service) for name, service in found.items()}
+    assert limits["learner"] >= memory_bytes(functions(built(BASE))["learner"]) + limits["rollout"]
+    # The local platform takes the same functions from a folder, and calls go to a stage's own unless it is told.
+    for name, service in found.items():
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(service))
+    serving = {name: manifest.stages for name, manifest in read_manifests(tmp_path).items()}
+    assert function_of(serving, Stage.ROLLOUT) == "rollout"
+    assert function_of(serving, Stage.ROLLOUT, beside=Stage.LEARNER) == "learner"
+    assert function_of(serving, Stage.PREFILL, beside=Stage.LEARNER) == "learner"
+
+
+@pytest.mark.parametrize("components", [("locality", "gpu"), ("locality", "gpu", "gpu-nodes")], ids="+".join)
+def test_locality_takes_no_memory_from_a_gpus_process(components: tuple[str, ...]) -> None:
+    found = functions(composed(*components))
+    assert memory_bytes(found["learner"]) == memory_bytes(functions(composed("gpu"))["learner"])
+    assert memory_bytes(functions(built(DEPLOY / "overlays" / "locality"))["learner"]) == memory_bytes(found["learner"])
 
 
 def test_long_steps_raise_every_timeout_and_tell_the_controller() -> None:
