@@ -40,7 +40,7 @@ class PrefillHandler:
         token_ids = [prompt.token_ids for prompt in prompts]
         prefilling = Prefilling(
             run=call.key.run,
-            scope=prefix_scope(call.policy, model, decoder.layout),
+            scope=await context.compute(prefix_scope, call.policy, model, decoder.layout),
             plan=await context.compute(plan_rounds, token_ids, call.inputs.max_num_prefixes),
             decoder=decoder,
             context=context,

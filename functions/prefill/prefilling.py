@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from functions.prefill.rounds import PrefillPlan, Tokens
 from shared.contracts.errors import Cancelled, StoreRefused, StoreUnavailable
 from shared.contracts.prefill import PrefillOutputs, PrefixKvScope
@@ -97,6 +99,9 @@ class Prefilling:
             self.computed_tokens += num_shared
         computed, num_computed = compute_tree(self.decoder, prefixes, self.known)
         self.computed_tokens += num_computed
+        if self.decoder.device.type == "cuda":
+            # What is only queued is neither computed nor to be counted as the time of storing it.
+            torch.cuda.synchronize(self.decoder.device)
         return computed
 
     def _has_time_for(self, prefixes: Sequence[Tokens]) -> bool:

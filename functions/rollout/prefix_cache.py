@@ -81,7 +81,8 @@ async def fetch(
     began = time.perf_counter()
     chains = {prefix: blocks_of(prefix) for tokens in token_ids if (prefix := tokens[:-1])}
     layout = engine.layout
-    scope = prefix_scope(policy, params.model, layout)
+    # A tokenizer's digest is read off the loop, once; the compute thread may be decoding.
+    scope = await asyncio.to_thread(prefix_scope, policy, params.model, layout)
     reader = BlockReader(context.store.prefix_kv, params.run, scope, layout)
     kv = await reader.read(chains.values(), began + params.timeout_s)
     prefixes = await context.compute(_assembled, chains, kv)
@@ -108,11 +109,11 @@ async def store_sequences(
     sequences = [sequence for sequence in sequences if sequence.token_ids]
     if not sequences:
         return PutReport()
-    store, scope = context.store.prefix_kv, prefix_scope(policy, params.model, sequences[0].layout)
+    scope = await asyncio.to_thread(prefix_scope, policy, params.model, sequences[0].layout)
     sharers = shared_by(sequence.token_ids for sequence in sequences)
     try:
         async with asyncio.timeout(params.timeout_s):
-            stored = await store.find(params.run, scope, list(sharers))
+            stored = await context.store.prefix_kv.find(params.run, scope, list(sharers))
     except (StoreRefused, StoreUnavailable, TimeoutError):
         return PutReport(num_refused=len(sequences))
     return await store_prefixes(context, params.run, scope, sequences, sharers, stored.keys())

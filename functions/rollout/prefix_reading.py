@@ -14,7 +14,7 @@ from shared.codec.prefix_kv import DamagedKv, KvTensors, decode_kv
 from shared.contracts.errors import MissingBlob, StoreRefused, StoreUnavailable
 from shared.contracts.policy import BlobRef
 from shared.contracts.prefill import PrefixKvHandle, PrefixKvScope
-from shared.inference.block_hash import Block
+from shared.inference.block_hash import BLOCK_TOKENS, Block
 from shared.inference.prefix_kv import KvLayout, PrefixKv
 from shared.store.prefix_kv import PrefixKvStore
 
@@ -99,13 +99,22 @@ class BlockReader:
     def _block(
         self, block: Block, handle: PrefixKvHandle | None, tensors: Mapping[BlobRef, KvTensors | Absent]
     ) -> BlockKv | Absent:
-        kv = Absent.MISSING if handle is None else tensors.get(handle.blob, Absent.MISSING)
-        if handle is None or isinstance(kv, Absent):
-            return kv if isinstance(kv, Absent) else Absent.MISSING
+        if handle is None:
+            return Absent.MISSING
+        # A block that comes after a missing one is of no use, and was not asked for.
+        kv = tensors.get(handle.blob, Absent.MISSING)
+        if isinstance(kv, Absent):
+            return kv
         end = handle.offset + handle.num_tokens
-        if handle.num_tokens != block.num_tokens or block.hash not in kv.block_hashes or end > kv.keys.shape[2]:
+        if handle.num_tokens != block.num_tokens or end > kv.keys.shape[2] or not _is_at(handle, kv.block_hashes):
             return Absent.DAMAGED
         return BlockKv(kv, handle.offset, end)
+
+
+def _is_at(handle: PrefixKvHandle, block_hashes: Sequence[str]) -> bool:
+    """Whether the handle's block is where it says, in a blob of these: all but the last are whole."""
+    at, rest = divmod(handle.offset, BLOCK_TOKENS)
+    return rest == 0 and at < len(block_hashes) and block_hashes[at] == handle.block_hash
 
 
 def _found_first(chain: Sequence[Block], handles: Mapping[str, PrefixKvHandle]) -> list[Block]:

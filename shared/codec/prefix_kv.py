@@ -68,8 +68,8 @@ def decode_kv(scope: PrefixKvScope, data: memoryview) -> KvTensors:
         metadata: dict[str, str] = header.pop(METADATA)
         if (metadata["format"], metadata["scope"]) != (FORMAT, _scope_text(scope)):
             raise DamagedKv("it is of another policy, tokenizer, precision or layout")
-        if header.keys() != {"keys", "values"} or header["keys"]["shape"] != header["values"]["shape"]:
-            raise DamagedKv("it does not hold keys and values of one shape")
+        if header.keys() != {"keys", "values"} or _kind(header["keys"]) != _kind(header["values"]):
+            raise DamagedKv("it does not hold keys and values of one shape and dtype")
         keys, values = (_view(data, start, header[name]) for name in ("keys", "values"))
         return KvTensors(tuple(metadata["blocks"].split()), keys, values)
     except DamagedKv:
@@ -85,6 +85,10 @@ def _view(data: memoryview, start: int, entry: dict[str, Any]) -> Tensor:
     if end - begin != num_elements * dtype.itemsize or not 0 <= begin < end <= len(data) - start:
         raise DamagedKv("its tensors are not where its header puts them")
     return torch.frombuffer(data, dtype=dtype, count=num_elements, offset=start + begin).view(shape)
+
+
+def _kind(entry: dict[str, Any]) -> tuple[Any, Any]:
+    return entry["dtype"], entry["shape"]
 
 
 def _shape(shape: Sequence[int]) -> tuple[int, ...]:

@@ -195,6 +195,17 @@ async def test_a_handle_that_does_not_fit_its_blob_is_damaged(world: PrefillWorl
     assert sampled(engine) == sampled(engine_of())
 
 
+async def test_a_handle_that_leads_to_another_place_in_its_blob_is_damaged(world: PrefillWorld) -> None:
+    misleading = world.on(Misleading(offset=0))
+    policy, engine = await prefilled(misleading), engine_of()
+    # The first block and the prompts' own rests begin their blobs, the second block does not.
+    assert counts(await misleading.fetch(PROMPTS, policy, engine)) == {
+        "num_damaged": 3,
+        "reused_tokens": 3 * BLOCK_TOKENS,
+    }
+    assert sampled(engine) == sampled(engine_of())
+
+
 async def test_a_handle_that_leads_to_another_block_is_damaged(world: PrefillWorld) -> None:
     policy = await prefilled(world)
     store = world.context.store.prefix_kv

@@ -85,6 +85,7 @@ WHOLE = bytes(encode_kv(SCOPE, kv_of()))
         with_header(WHOLE, {"keys": {"dtype": "I9", "shape": [3, 2, 5, 4], "data_offsets": [0, 480]}}),
         with_header(WHOLE, {"keys": {"dtype": "F32", "shape": [3, 2, True, 4], "data_offsets": [0, 96]}}),
         with_header(WHOLE, {"keys": {"dtype": "F32", "shape": [3, 2, 5, 4], "data_offsets": [0, "480"]}}),
+        with_header(WHOLE, {"values": {"dtype": "BF16", "shape": [3, 2, 5, 4], "data_offsets": [480, 720]}}),
         with_header(WHOLE, {"keys": "nothing"}),
         with_header(WHOLE, {"more": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}),
     ],
