@@ -1,6 +1,8 @@
 """Blobs in Redis, in chunks, within a byte budget: for clusters whose functions share no volume."""
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Sequence
+from mmap import mmap
 
 from shared.contracts.errors import StoreRefused
 from shared.contracts.policy import BlobRef
@@ -22,7 +24,8 @@ class RedisBlobs:
 
     async def put(self, run: str, step: int, kind: str, data: bytes) -> BlobRef:
         """See ``BlobStore.put``."""
-        ref = make_ref(run, step, kind, data)
+        # Off the loop: the digest of a large model would hold up heartbeats.
+        ref = await asyncio.to_thread(make_ref, run, step, kind, data)
         # The size is noted before the bytes come, so that what a cut-off attempt leaves is counted and purged.
         used = int(await self._redis.script("reserve", [keys.blob_sizes(run)], [ref.id, len(data), self._budget_bytes]))
         if used:
@@ -41,15 +44,21 @@ class RedisBlobs:
 
     async def get(self, ref: BlobRef) -> bytes:
         """See ``BlobStore.get``."""
-        size = await self._redis.command("HGET", keys.blob_sizes(_run_of(ref.id)), ref.id)
-        if size is None or int(size) != ref.num_bytes:
-            return verified(ref, None)
-        chunks = await self._redis.pipeline([("GET", key) for key in self._chunks(ref)])
-        return verified(ref, None if None in chunks else b"".join(chunks))
+        chunks = await self._read(ref)
+        return await asyncio.to_thread(lambda: verified(ref, None if chunks is None else b"".join(chunks)))
 
     async def view(self, ref: BlobRef) -> memoryview:
-        """See ``BlobStore.view``."""
-        return memoryview(bytearray(await self.get(ref)))
+        """See ``BlobStore.view``. Chunks are copied one by one, and the event loop goes on in between."""
+        chunks = await self._read(ref)
+        return await asyncio.to_thread(_placed, ref, chunks)
+
+    async def _read(self, ref: BlobRef) -> list[bytes] | None:
+        """The chunks; ``None`` if one is missing, or all are of another size."""
+        size = await self._redis.command("HGET", keys.blob_sizes(_run_of(ref.id)), ref.id)
+        if size is None or int(size) != ref.num_bytes:
+            return None
+        chunks = await self._redis.pipeline([("GET", key) for key in self._chunks(ref)])
+        return None if None in chunks else chunks
 
     async def purge(self, run: str, *, before_step: int, keep: Collection[str]) -> int:
         """See ``BlobStore.purge``."""
@@ -75,6 +84,17 @@ class RedisBlobs:
     def _chunk_keys(self, name: str, num_bytes: int) -> list[str]:
         num_chunks = max(1, -(-num_bytes // self._chunk_bytes))
         return [keys.blob_chunk(_run_of(name), name, index) for index in range(num_chunks)]
+
+
+def _placed(ref: BlobRef, chunks: Sequence[bytes] | None) -> memoryview:
+    """The chunks in writable memory, checked."""
+    if chunks is None or not ref.num_bytes or sum(map(len, chunks)) != ref.num_bytes:
+        return memoryview(bytearray(verified(ref, None if chunks is None else b"".join(chunks))))
+    memory, end = mmap(-1, ref.num_bytes), 0
+    for chunk in chunks:
+        start, end = end, end + len(chunk)
+        memory[start:end] = chunk
+    return memoryview(verified(ref, memory))
 
 
 def _run_of(blob_id: str) -> str:

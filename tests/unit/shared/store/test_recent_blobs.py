@@ -3,6 +3,7 @@
 import pytest
 
 from shared.contracts.errors import MissingBlob
+from shared.store import recent_blobs
 from shared.store.memory_blobs import MemoryBlobs
 from shared.store.recent_blobs import RecentBlobs
 
@@ -26,6 +27,16 @@ async def test_a_view_is_the_callers_own(behind: MemoryBlobs) -> None:
     view = await blobs.view(ref)
     view[0] = 0
     assert await blobs.get(ref) == b"weights"
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 7, 8, 9, 16, 20])
+async def test_a_view_is_copied_in_parts(behind: MemoryBlobs, monkeypatch: pytest.MonkeyPatch, num_bytes: int) -> None:
+    monkeypatch.setattr(recent_blobs, "COPIED_BYTES", 8)
+    blobs, data = RecentBlobs(behind), bytes(range(num_bytes))
+    ref = await blobs.put("run", 3, "policy", data)
+    await behind.delete_run("run")
+    view = await blobs.view(ref)
+    assert (bytes(view), view.readonly) == (data, False)
 
 
 async def test_an_older_policy_and_other_kinds_are_not_remembered(behind: MemoryBlobs) -> None:
