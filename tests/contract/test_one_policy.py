@@ -42,6 +42,7 @@ from shared.contracts.reference import ReferenceInputs
 from shared.contracts.reward import Score, Scores
 from shared.contracts.rollout import RolloutInputs, Sampling, WorkItem
 from shared.contracts.stage import Purpose
+from shared.contracts.training_pass import DEFAULT_PASS, Precision, TrainingPass
 from shared.service.handler import CallContext, Outcome
 from shared.service.settings import FunctionSettings
 from shared.service.stop_flag import StopFlag
@@ -53,6 +54,8 @@ from tests.unit.functions.learner.builders import tiny_model
 ROWS = ("row-0", "row-1")
 NUM_SAMPLES = 8
 EOS = 3
+BFLOAT16_TOLERANCE = 0.01
+"""Of a token's logprob in the mean, three times of what is seen."""
 ALGORITHM = AlgorithmConfig(
     kl_in_reward=KlPenalty(kl_coef=0.1),
     kl_loss=KlLoss(coef=0.05),
@@ -105,9 +108,9 @@ class World:
         name = f"{handler.stage}-{replica}"
         return await handler.handle(call, replace(self.context, owner=name, instance=name))
 
-    async def init(self, lora: LoraConfig | None = None) -> PolicyRef:
+    async def init(self, lora: LoraConfig | None = None, dtype: Precision = "float32") -> PolicyRef:
         """Version 0."""
-        operation = InitInputs(model=self.model, lora=lora)
+        operation = InitInputs(model=self.model, lora=lora, dtype=dtype)
         outcome = await self.call(self.learner, LearnerInputs(operation=operation), None, purpose=Purpose.INIT)
         policy: PolicyRef = outcome.outputs.policy
         return policy
@@ -145,10 +148,16 @@ class World:
         assert len(stored) == len(ids)
         return {id: decode_completion(data) for id, data in stored.items()}
 
-    async def reference(self, policy: PolicyRef, *, temperature: float, step: int = 0) -> BlobRef:
+    async def reference(
+        self, policy: PolicyRef, *, temperature: float, step: int = 0, compute: TrainingPass = DEFAULT_PASS
+    ) -> BlobRef:
         """Logprobs of the batch by a cold replica."""
         inputs = ReferenceInputs(
-            prompts=await self.prompts(), row_uids=ROWS, num_samples=NUM_SAMPLES, temperature=temperature
+            prompts=await self.prompts(),
+            row_uids=ROWS,
+            num_samples=NUM_SAMPLES,
+            temperature=temperature,
+            compute=compute,
         )
         outcome = await self.call(ReferenceHandler(self.settings), inputs, policy, step=step)
         ref: BlobRef = outcome.outputs.logprobs
@@ -221,6 +230,35 @@ async def test_all_say_the_same_of_every_version(world: World, temperature: floa
         for name in ("actor/kl_loss", "actor/reward_kl_penalty"):
             assert abs(metrics[name]) < 1e-6 if step == 0 else abs(metrics[name]) > 1e-5
         policy, state = made.outputs.policy, made.outputs.state
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2, alpha=4)], ids=["weights", "adapter"])
+@pytest.mark.parametrize("passes", ["float32", "bfloat16"])
+async def test_in_bfloat16_they_agree_up_to_its_rounding(
+    world: World, passes: Precision, lora: LoraConfig | None
+) -> None:
+    """Version 0 is what all of them have: learner and reference, who compute alike, agree to the bit.
+
+    Later versions are sampled as they are published, and trained as they were before they were rounded.
+    """
+    compute = TrainingPass(dtype=passes)
+    algorithm = ALGORITHM.model_copy(update={"compute": compute})
+    first = policy = await world.init(lora, "bfloat16")
+    state = None
+    for step in range(2):
+        completions = await world.sample(policy, temperature=1.0, step=step)
+        assert {done.weights_digest for done in completions.values()} == {policy.digest}
+        frozen = await world.reference(first, temperature=1.0, step=step, compute=compute)
+        made = await world.update(policy, frozen, temperature=1.0, step=step, state=state, algorithm=algorithm)
+
+        metrics = made.metrics
+        assert 1e-5 < metrics["training/rollout_logprobs_diff_mean"] < BFLOAT16_TOLERANCE
+        assert metrics["training/rollout_logprobs_diff_max"] < 5 * BFLOAT16_TOLERANCE
+        assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(1.0, abs=BFLOAT16_TOLERANCE)
+        for name in ("actor/kl_loss", "actor/reward_kl_penalty"):
+            assert metrics[name] == 0 if step == 0 else abs(metrics[name]) > 1e-5
+        policy, state = made.outputs.policy, made.outputs.state
+        assert policy.dtype == "bfloat16"
 
 
 async def test_another_temperature_is_seen(world: World) -> None:

@@ -13,6 +13,7 @@ from shared.contracts.errors import InvalidInput
 from shared.contracts.learner import AdvantagesInputs, InitInputs, LearnerInputs, LearnerOutputs, UpdateInputs
 from shared.contracts.policy import BlobRef, ModelRef, PolicyRef
 from shared.contracts.stage import Stage
+from shared.contracts.training_pass import Precision
 from shared.service.handler import CallContext, Outcome
 from tests.fakes.batches import read_completions
 
@@ -35,8 +36,8 @@ class FakeLearner:
         await asyncio.sleep(self._duration_s)
         context.watch.compute_s += self._duration_s
         match call.inputs.operation:
-            case InitInputs(model=model):
-                policy, state = await self._publish(call.key, model, 0, b"init", context)
+            case InitInputs(model=model, dtype=dtype):
+                policy, state = await self._publish(call.key, model, 0, b"init", context, dtype)
                 return Outcome(outputs=LearnerOutputs(policy=policy, state=None, num_updates=0))
             case UpdateInputs() as update:
                 policy, state = await self._update(call, update, context)
@@ -65,7 +66,7 @@ class FakeLearner:
         scores = await self._judgements(update, context)
         state = await context.blobs.get(update.state) if update.state is not None else b""
         made_of = f"{before.digest} {sorted(tokens.items())} {hashlib.sha256(scores + state).hexdigest()}".encode()
-        return await self._publish(call.key, before.model, before.version + 1, made_of, context)
+        return await self._publish(call.key, before.model, before.version + 1, made_of, context, before.dtype)
 
     async def _advantages(
         self, call: StageCall[LearnerInputs], inputs: AdvantagesInputs, context: CallContext
@@ -98,12 +99,12 @@ class FakeLearner:
         return b"".join([await context.blobs.get(ref) for ref in refs])
 
     async def _publish(
-        self, key: CallKey, model: ModelRef, version: int, made_of: bytes, context: CallContext
+        self, key: CallKey, model: ModelRef, version: int, made_of: bytes, context: CallContext, dtype: Precision
     ) -> tuple[PolicyRef, BlobRef]:
         digest = hashlib.sha256(made_of).digest()
         weights = await context.blobs.put(key.run, version, "weights", b"weights" + digest)
         state = await context.blobs.put(key.run, version, "state", b"state" + digest)
-        return PolicyRef(version=version, model=model, weights=weights), state
+        return PolicyRef(version=version, model=model, weights=weights, dtype=dtype), state
 
     async def close(self) -> None:
         """Nothing is held."""

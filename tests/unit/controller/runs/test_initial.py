@@ -1,6 +1,8 @@
 """The first head: version 0 of everything that the algorithm has."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,12 +51,22 @@ async def test_another_reference_and_critic_are_read_from_their_folders(tmp_path
 
 
 @in_virtual_time
-async def test_a_learner_that_publishes_in_another_dtype_is_not_taken_for_one_that_does(tmp_path: Path) -> None:
-    world = await make_world(tmp_path, rollout__dtype="bfloat16")
+async def test_versions_0_are_in_the_dtype_that_is_asked_for_or_the_learner_is_refused(tmp_path: Path) -> None:
+    world = await make_world(tmp_path, rollout__dtype="bfloat16", actor__use_kl_loss=True, reference__model__path="/it")
+    head = await initial_head(await world.context())
+    assert head.reference is not None
+    assert (head.policy.dtype, head.reference.dtype) == ("bfloat16", "bfloat16")
+    handle = world.stages.learner.handle
+
+    async def publish_float32(call: Any, context: Any) -> Any:
+        outcome = await handle(call, context)
+        policy = outcome.outputs.policy.model_copy(update={"dtype": "float32"})
+        return replace(outcome, outputs=outcome.outputs.model_copy(update={"policy": policy}))
+
+    other = await make_world(tmp_path / "other", rollout__dtype="bfloat16")
+    other.stages.learner.handle = publish_float32  # type: ignore[method-assign]
     with pytest.raises(ContractBroken, match=r"rollout\.dtype"):
-        await initial_head(await world.context())
-    [call] = world.stages.seen(Stage.LEARNER, Purpose.INIT)
-    assert call.inputs.operation.dtype == "bfloat16"
+        await initial_head(await other.context())
 
 
 @in_virtual_time

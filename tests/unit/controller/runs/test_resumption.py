@@ -202,6 +202,7 @@ def problems_with(folder: Path, tmp_path: Path, num_rows: int = 8, **overrides: 
     ("overrides", "field"),
     [
         ({"rollout__n": 3}, "rollout.n"),
+        ({"rollout__dtype": "bfloat16"}, "rollout.dtype"),
         ({"trainer__seed": 43}, "trainer.seed"),
         ({"data__shuffle": False}, "data.shuffle"),
         ({"data__train_batch_size": 2}, "data.train_batch_size"),

@@ -13,6 +13,7 @@ from controller.runs.updating import Updated, update_models
 from shared.contracts.call import BatchKey
 from shared.contracts.critic import CriticOutputs
 from shared.contracts.learner import LearnerOutputs
+from shared.contracts.policy import BlobRef
 from shared.contracts.stage import Purpose, Stage
 from shared.service.handler import Outcome
 from tests.fakes.sampled import sampled_rounds
@@ -22,9 +23,9 @@ from tests.fakes.world import RUN, World, make_world
 PPO = {"algorithm__adv_estimator": "gae"}
 
 
-async def updated(world: World) -> Updated:
+async def updated(world: World, state: BlobRef | None = None) -> Updated:
     run = await world.context()
-    head = await initial_head(run)
+    head = (await initial_head(run)).model_copy(update={"state": state})
     rounds = await sampled_rounds(run, head)
     batch = BatchKey(run=RUN, purpose=Purpose.TRAIN, step=0)
     return await update_models(run, head, batch, rounds.parts, flat_rows=flat_rows(rounds.rewards), threads=2)
@@ -62,6 +63,20 @@ async def test_with_a_critic_both_are_fitted_to_what_the_learner_says_first(tmp_
     assert fitting.policy == values.policy
     assert (values.policy, advantages.policy) != (advantages.policy, values.policy)
     assert updating.inputs.operation.parts == fitting.inputs.operation.parts == (part,)
+
+
+@in_virtual_time
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+async def test_where_versions_are_rounded_advantages_are_of_the_weights_in_the_learners_state(
+    tmp_path: Path, dtype: str
+) -> None:
+    world = await make_world(tmp_path, rollout__dtype=dtype, **PPO)
+    state = await world.blobs.put(RUN, 0, "state", b"state")
+    result = await updated(world, state)
+    advantages, updating = world.stages.seen(Stage.LEARNER)
+    assert advantages.policy.dtype == updating.policy.dtype == result.policy.dtype == dtype
+    assert advantages.inputs.operation.state == (state if dtype == "bfloat16" else None)
+    assert updating.inputs.operation.state == state
 
 
 @in_virtual_time

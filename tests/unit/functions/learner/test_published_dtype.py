@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
+from functions.learner import app
 from functions.learner.app import LearnerHandler
 from shared.codec.lora_adapter import decode_adapter
 from shared.codec.token_values import decode_token_values
@@ -83,6 +85,17 @@ async def test_version_0_is_the_model_rounded_once(world: RoundedWorld) -> None:
         assert torch.equal(tensor, model[name].to(torch.bfloat16))
     for name, tensor in (await world.tensors(exact.weights)).items():
         assert torch.equal(tensor, model[name])
+
+
+async def test_one_rank_trains_where_it_computes_and_several_bring_their_parts_together_on_the_cpu(
+    world: RoundedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "compute_device", lambda: torch.device("meta"))
+    for num_ranks, device in ((1, "meta"), (2, "cpu")):
+        handler = LearnerHandler(replace(world.settings, num_ranks=num_ranks))
+        model = handler._trained._build(world.model.path)
+        assert {parameter.device.type for parameter in model.parameters()} == {device}
+        assert model.dtype == torch.float32
 
 
 async def test_a_version_is_the_trained_weights_rounded_once(world: RoundedWorld) -> None:

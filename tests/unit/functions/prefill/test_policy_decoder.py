@@ -12,8 +12,11 @@ from shared.contracts.errors import MissingBlob
 from shared.contracts.lora import LoraConfig
 from shared.contracts.policy import PolicyRef
 from shared.inference.prefix_computing import compute_prefixes
+from shared.inference.prefix_scope import prefix_scope
+from shared.modeling.device import TORCH_DTYPES
 from shared.modeling.errors import WeightsMismatch
 from shared.modeling.merged_weights import MergedWeights
+from shared.modeling.weights import state_dict_to_blob
 from shared.service.handler import CallContext
 from shared.training.lora import initial_adapter
 from tests.unit.functions.prefill.prefill_world import RUN, PrefillWorld, model_of, prefill_world
@@ -67,6 +70,23 @@ async def test_each_call_gets_its_own_weights_and_they_are_loaded_once(
     assert ids == []
     assert torch.equal(one, await keys_under(decoder, first, world))
     assert ids == [first.weights.id]
+
+
+async def test_keys_and_values_are_in_the_dtype_of_the_weights(world: PrefillWorld) -> None:
+    decoder, exact = PolicyDecoder(), await world.policy(0)
+    blob = state_dict_to_blob(model_of(0), torch.bfloat16)
+    rounded = exact.model_copy(
+        update={"weights": await world.context.blobs.put(RUN, 0, "policy", blob), "dtype": "bfloat16"}
+    )
+    keys = {policy.dtype: await keys_under(decoder, policy, world) for policy in (exact, rounded)}
+    assert {name: tensor.dtype for name, tensor in keys.items()} == dict(TORCH_DTYPES)
+    torch.testing.assert_close(keys["bfloat16"].float(), keys["float32"], atol=0.1, rtol=0.1)
+    scopes = []
+    for policy in (exact, rounded):
+        layout = (await decoder.ready(policy, str(world.folder), world.context, threads=1)).layout
+        scopes.append(prefix_scope(policy, str(world.folder), layout))
+    assert [scope.dtype for scope in scopes] == ["float32", "bfloat16"]
+    assert scopes[0].layout != scopes[1].layout
 
 
 async def test_an_adapter_is_part_of_the_policy_and_its_weights_are_read_once(

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from functions.rollout import policy_engine
 from functions.rollout.engine import SamplingParams, SequenceRequest
 from functions.rollout.policy_engine import PolicyEngine
 from shared.contracts.errors import MissingBlob
@@ -25,6 +26,7 @@ class PickyEngine(FakeEngine):
     """Refuses weights that name another model, after it has changed what it holds."""
 
     model = ""
+    dtype = torch.float32
 
     def load(self, weights: bytes | memoryview) -> None:
         super().load(weights)
@@ -44,7 +46,7 @@ class Workshop:
         if "unknown" in model:
             raise UnknownModel(f"there is no {model}")
         engine = PickyEngine()
-        engine.model = model
+        engine.model, engine.dtype = model, dtype
         self.made.append(engine)
         return engine
 
@@ -95,6 +97,23 @@ async def test_another_model_gets_another_engine(workshop: Workshop, context: Ca
     first = await engines.ready(shared_bytes, "tiny", context, threads=1)
     second = await engines.ready(shared_bytes, "tiny-and", context, threads=1)
     assert (first is second, len(workshop.made)) == (False, 2)
+
+
+async def test_an_engine_computes_in_the_dtype_of_the_weights(workshop: Workshop, context: CallContext) -> None:
+    engines = PolicyEngine(workshop.make)
+    exact = await policy(context, 0, "tiny-0")
+    rounded = exact.model_copy(update={"dtype": "bfloat16"})
+    served = [await engines.ready(each, "tiny", context, threads=1) for each in (exact, rounded, rounded, exact)]
+    assert [engine is workshop.made[at] for engine, at in zip(served, (0, 1, 1, 2), strict=True)] == [True] * 4
+    assert [engine.dtype for engine in workshop.made] == [torch.float32, torch.bfloat16, torch.float32]
+
+
+def test_the_torch_engine_is_made_where_the_replica_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(policy_engine, "compute_device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(policy_engine.TorchEngine, "for_model", lambda *arguments: asked.extend(arguments))
+    policy_engine.torch_engine("tiny", torch.bfloat16)
+    assert asked == ["tiny", torch.bfloat16, torch.device("cuda")]
 
 
 async def test_weights_that_do_not_fit_leave_nothing_served(workshop: Workshop, context: CallContext) -> None:

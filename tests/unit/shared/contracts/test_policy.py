@@ -30,6 +30,27 @@ def test_a_version_is_a_number_and_not_what_is_computed_with() -> None:
     assert policy("a", version=3).digest == policy("a", version=4).digest
 
 
+def test_float32_goes_without_saying_so_that_builds_that_know_no_other_read_it() -> None:
+    exact = policy("a")
+    rounded = exact.model_copy(update={"dtype": "bfloat16"})
+    assert "dtype" not in exact.model_dump(mode="json")
+    assert rounded.model_dump(mode="json")["dtype"] == "bfloat16"
+    for each in (exact, rounded):
+        assert PolicyRef.model_validate_json(each.model_dump_json()) == each
+    with pytest.raises(ValidationError, match="float16"):
+        PolicyRef.model_validate(exact.model_dump() | {"dtype": "float16"})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "adapter", "is_rounded"),
+    [("float32", None, False), ("bfloat16", None, True), ("bfloat16", "c", False), ("float32", "c", False)],
+)
+def test_weights_that_are_trained_are_rounded_and_an_adapter_is_not(
+    dtype: str, adapter: str | None, is_rounded: bool
+) -> None:
+    assert policy("a", adapter).model_copy(update={"dtype": dtype}).is_rounded == is_rounded
+
+
 def test_a_prefix_is_stored_for_one_policy_tokenizer_precision_and_layout() -> None:
     """None of these may be left out, and no version number stands for the weights."""
     complete = {

@@ -51,6 +51,18 @@ def test_an_empty_model_with_a_blob_equals_the_loaded_one(folder) -> None:
     assert not empty.training
 
 
+def test_elsewhere_parameters_are_made_anew_and_buffers_go_there(folder) -> None:
+    there, here = new_model(folder, torch.bfloat16, "meta"), new_model(folder, torch.bfloat16)
+    assert there.lm_head.weight is there.get_input_embeddings().weight
+    assert not there.training
+    for tensors in ("named_parameters", "named_buffers"):
+        placed, expected = dict(getattr(there, tensors)()), dict(getattr(here, tensors)())
+        assert placed.keys() == expected.keys()
+        for name, tensor in placed.items():
+            assert tensor.device.type == "meta"
+            assert (tensor.shape, tensor.dtype) == (expected[name].shape, expected[name].dtype)
+
+
 def test_an_empty_model_reads_no_weights(folder, tmp_path) -> None:
     (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
     assert new_model(tmp_path).num_parameters() == load_model(folder).num_parameters()

@@ -74,6 +74,14 @@ def test_other_weights_come_without_an_adapter() -> None:
     assert state_dict_to_blob(model) == other
 
 
+def test_weights_in_another_dtype_are_refused_with_the_model_untouched() -> None:
+    model = tiny_model()
+    before = state_dict_to_blob(model)
+    with pytest.raises(WeightsMismatch, match=r"bfloat16 instead of torch\.float32"):
+        MergedWeights(model).load(state_dict_to_blob(tiny_model(seed=5), torch.bfloat16))
+    assert state_dict_to_blob(model) == before
+
+
 def test_the_merge_without_torch_gives_the_same_weights() -> None:
     model = tiny_model()
     base = state_dict_to_blob(model)

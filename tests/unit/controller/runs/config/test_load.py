@@ -49,6 +49,15 @@ def test_a_minimal_document_takes_the_defaults() -> None:
     assert config.data.train_files == ("train.jsonl",)
 
 
+@pytest.mark.parametrize("dtype", ["auto", "float16", "half", "bf16", 32])
+@pytest.mark.parametrize("key", ["rollout.dtype", "model.dtype"])
+def test_a_dtype_is_named_and_none_that_needs_a_loss_scale(key: str, dtype: object) -> None:
+    problem = only_problem(MINIMAL | {key: dtype})
+    assert problem.field == key
+    assert "'float32' or 'bfloat16'" in problem.reason
+    assert "float32 or bfloat16" in problem.suggestion
+
+
 def test_nested_sections_dotted_names_and_verls_prefix_are_the_same() -> None:
     lr = {"optim": {"lr": 1e-4}}
     assert (
