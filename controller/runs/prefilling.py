@@ -1,5 +1,6 @@
 """Prefill one batch apart: its distinct prompts' KV once, stored by handle, before actors sample from it."""
 
+import asyncio
 from dataclasses import dataclass
 
 from controller.runs.context import RunContext
@@ -10,6 +11,12 @@ from shared.contracts.call import BatchKey, CallKey
 from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.prefill import PrefillInputs, PrefillOutputs
 from shared.contracts.stage import Stage
+from shared.service.ending import end_task
+
+PATIENCE_S = 120.0
+"""How long actors wait for a prefill at least: a replica may have to start."""
+TIMES_EXPECTED = 4.0
+"""How many times as long as expected they wait at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +72,29 @@ async def prefill_batch(
 ) -> Prefilled | None:
     """Compute and store the batch's prefix KV, if the plan is to prefill apart; ``None`` where it is not.
 
-    A prefill that fails fails nobody: actors compute what they do not find. Raises ``RunLost`` only.
+    A prefill that fails, or takes far longer than expected, fails nobody: actors compute what they do not find. Raises
+    ``RunLost`` only.
     """
     if plan is None or not plan.is_apart:
         return None
     began_at = run.platform.now()
     outputs: list[PrefillOutputs] = []
     failure: str | None = None
+    patience_s = max(PATIENCE_S, TIMES_EXPECTED * plan.prefill_s)
+    working = asyncio.create_task(_prefill(run, batch, prompts, policy, outputs))
+    waiting = asyncio.create_task(run.platform.sleep(patience_s))
     try:
-        await _prefill(run, batch, prompts, policy, outputs)
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            failure = f"it was not done in {patience_s:.0f} s, where {plan.prefill_s:.0f} s were expected"
+        else:
+            working.result()
     except (ContractBroken, StageFailed, StageUnavailable) as error:
         failure = str(error)
+    finally:
+        await end_task(waiting)
+        await end_task(working)
+    if failure is not None:
         await run.emit("prefill", {"step": batch.step, "round": batch.round, "failure": failure})
     return Prefilled(seconds=run.platform.now() - began_at, outputs=tuple(outputs), failure=failure)
 

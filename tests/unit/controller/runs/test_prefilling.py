@@ -1,5 +1,6 @@
 """Prefilling one batch apart: cut by deadlines, measured, and never what a run fails for."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,24 @@ async def test_a_prefill_that_fails_fails_nobody_and_is_told(tmp_path: Path, err
     assert (prefilled.num_handles, prefilled.failure) == (3, str(error))
     assert [(event["step"], event["failure"]) for event in events] == [(BATCH.step, str(error))]
     assert prefilled.metrics()["prefill/num_failed"] == 1.0
+
+
+@in_virtual_time
+@pytest.mark.parametrize(("expected_s", "patience_s"), [(1.0, 120.0), (50.0, 200.0)])
+async def test_a_prefill_that_takes_far_too_long_is_not_waited_for(
+    tmp_path: Path, expected_s: float, patience_s: float
+) -> None:
+    never = [outputs(next_round=number + 1) for number in range(1000)]
+    prefilled, client, events = await prefill(tmp_path, *never, of=replace(plan(), prefill_s=expected_s))
+    assert prefilled is not None
+    assert prefilled.seconds == pytest.approx(patience_s)
+    assert f"not done in {patience_s:.0f} s" in str(prefilled.failure)
+    assert [event["failure"] for event in events] == [prefilled.failure]
+    # What its calls had made by then can be fetched.
+    num_calls = len(prefilled.outputs)
+    assert num_calls == pytest.approx(patience_s, abs=1)
+    assert (prefilled.num_handles, len(client.asked)) == (3 * num_calls, num_calls + 1)
+    assert len(asyncio.all_tasks()) == 1
 
 
 @in_virtual_time
