@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from controller.scheduling.lengths import LengthEstimate, probe
+from controller.scheduling.lengths import LengthEstimate
+from controller.scheduling.remaining import Remaining, remaining
 from shared.contracts.rollout import RolloutProgress
 
 log = logging.getLogger(__name__)
@@ -50,18 +51,14 @@ class Heard:
             if said.report is not None and open.get(shard) == said.report.segment and now - said.at <= SILENT_S
         }
 
-    def probed(
-        self, estimates: Mapping[str, LengthEstimate], reports: Iterable[RolloutProgress]
-    ) -> dict[str, LengthEstimate]:
-        """The estimates, corrected by the samples of each group that have finished, and by how far the others are."""
+    def remaining(self, estimates: Mapping[str, LengthEstimate], reports: Iterable[RolloutProgress]) -> Remaining:
+        """What running samples still need, by what has finished in their batch, and by how far the others are."""
+        finished = {row: tuple(samples.values()) for row, samples in self._finished.items()}
         reached: dict[str, list[int]] = {}
         for report in reports:
             for one in report.running:
                 reached.setdefault(one.row_uid, []).append(one.num_tokens)
-        return {
-            row: probe(prior, list(self._finished.get(row, {}).values()), reached.get(row, ()))
-            for row, prior in estimates.items()
-        }
+        return remaining(estimates, finished, reached)
 
 
 def parse_report(shard: int, raw: bytes) -> RolloutProgress | None:

@@ -1,10 +1,10 @@
 """Beside a batch's worker calls: look at how far the actors are, cut the ones that migration empties, move their rest.
 
-    progress ─▶ decide_migrations ─▶ mail "cut" ─▶ the actor saves its sequences, hands them on, answers
-                                                          └▶ takers are told, and go on with them
+progress ─▶ decide_migrations ─▶ mail "cut" ─▶ the actor saves its sequences, hands them on, answers
+                                                      └▶ takers are told, and go on with them
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.runs.actor_hold import ActorHold
@@ -15,6 +15,7 @@ from controller.scheduling.lengths import LengthEstimate
 from controller.scheduling.migration import ActorProgress, Cut, MigrationFigures, decide_migrations
 from controller.scheduling.observations import SchedulePolicy, StepObservations
 from controller.scheduling.plan import PRIOR
+from controller.scheduling.remaining import Remaining, remaining
 from shared.contracts.call import BatchKey
 from shared.contracts.errors import StoreRefused, StoreUnavailable
 from shared.contracts.rollout import RolloutProgress
@@ -119,17 +120,19 @@ class Migrator:
             # Who has not begun may have a lot to do: it is no tail yet.
             figures = replace(figures, end_game=False)
         progress = [as_progress(report) for _, report in sorted(reports.items())]
-        estimates = self._migration.estimates
-        if self._migration.probes:
-            estimates = self._heard.probed(estimates, reports.values())
-        cuts = decide_migrations(progress, self._migration.profile, figures, already_cut=self._cut, estimates=estimates)
-        free = free_slots(reports, [cut.shard for cut in cuts])
+        cuts = decide_migrations(
+            progress, self._migration.profile, figures, already_cut=self._cut, remaining=self._remaining(reports)
+        )
         for cut in cuts:
-            await self._post(cut, reports[cut.shard], free)
+            await self._post(cut, reports[cut.shard])
 
-    async def _post(self, cut: Cut, report: RolloutProgress, free: dict[int, int]) -> None:
-        num_left = len(report.running) + report.num_waiting
-        takers = spread(num_left, free)
+    def _remaining(self, reports: Mapping[int, RolloutProgress]) -> Remaining:
+        """What to expect of running samples: where they are probed, by what the batch has shown."""
+        estimates = self._migration.estimates
+        return self._heard.remaining(estimates, reports.values()) if self._migration.probes else remaining(estimates)
+
+    async def _post(self, cut: Cut, report: RolloutProgress) -> None:
+        takers = tuple(Taker(shard=shard, free_slots=count) for shard, count in cut.takers)
         self._cut[cut.shard] = report.segment
         self._is_settled = False
         message = RolloutMail(
@@ -147,7 +150,7 @@ class Migrator:
                 "at": self._run.platform.now(),
                 "reason": cut.reason,
                 "with_kv": cut.with_kv,
-                "num_sequences": num_left,
+                "num_sequences": len(report.running) + report.num_waiting,
                 "num_tokens": sum(sequence.num_tokens for sequence in report.running),
                 "expected_saved_s": cut.saved_s,
                 "takers": {str(taker.shard): taker.free_slots for taker in takers},
@@ -178,22 +181,3 @@ def as_progress(report: RolloutProgress) -> ActorProgress:
         context_tokens=report.context_tokens,
         most_moves=report.most_migrations,
     )
-
-
-def free_slots(reports: Mapping[int, RolloutProgress], cut: Sequence[int]) -> dict[int, int]:
-    """By shard: places of the actors that go on and have something to do. Pure."""
-    return {
-        shard: report.free_slots
-        for shard, report in reports.items()
-        if shard not in cut and report.free_slots > 0 and report.num_done < report.num_assigned
-    }
-
-
-def spread(num_sequences: int, free: dict[int, int]) -> tuple[Taker, ...]:
-    """Who takes how many: each goes where most places are free. Takes these places out of ``free``."""
-    given: dict[int, int] = {}
-    for _ in range(min(num_sequences, sum(free.values()))):
-        shard = max(free, key=lambda shard: (free[shard], -shard))
-        free[shard] -= 1
-        given[shard] = given.get(shard, 0) + 1
-    return tuple(Taker(shard=shard, free_slots=count) for shard, count in sorted(given.items()))

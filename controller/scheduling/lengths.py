@@ -8,8 +8,8 @@ ranking matters for an assignment.
 Two things are left open there. A prompt has a group of completions: here all of its lengths are kept, sorted, because
 an actor's time follows its longest sequence and its cost all of them; epochs are averaged rank by rank, so that a group
 keeps its spread. And the weight of an epoch has no value: here it is the usual ``alpha = 2 / (W + 1)``, which is 1 for
-W = 1, as it must be. Where nothing is known of a row it gets what is known of the others, and while a step runs, the
-first finished samples of a group tell of the rest (Seer, arXiv 2511.14617: lengths correlate within a group).
+W = 1, as it must be. Where nothing is known of a row it gets what is known of the others. What a step shows of its
+groups while it runs is another matter (``remaining``).
 """
 
 import math
@@ -18,10 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Source = Literal["history", "answer", "probe", "default"]
-
-PROBE_SPREAD = 0.25
-"""Share by which samples of a group are taken to differ around their mean, where only some are known."""
+Source = Literal["history", "answer", "default"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,28 +80,6 @@ def default_length(known: Sequence[float], max_tokens: int) -> float:
     the safe side.
     """
     return statistics.median(known) if known else float(max_tokens)
-
-
-def probe(prior: LengthEstimate, finished: Sequence[int], reached: Sequence[int] = ()) -> LengthEstimate:
-    """The estimate of a group of which some samples have ``finished``, while others have ``reached`` so many tokens.
-
-    What is finished is known. The rest is expected around the mean of both, prior and finished, in which the prior
-    weighs as much as one sample; whatever is running is at least one token longer than it is now.
-    """
-    if not finished:
-        return prior
-    size = len(prior.lengths)
-    finished = sorted(finished)[:size]
-    centre = (prior.mean + sum(finished)) / (1 + len(finished))
-    scale = centre / prior.mean if prior.source == "history" and prior.mean > 0 else None
-    spread = [-PROBE_SPREAD + 2 * PROBE_SPREAD * (rank + 0.5) / size for rank in range(size)]
-    shape = [length * scale for length in prior.lengths] if scale else [centre * (1 + part) for part in spread]
-    running = sorted(reached)
-    rest = list(resample(shape, size - len(finished)))
-    # The longest of those running is compared with the longest that is expected.
-    for place in range(1, min(len(rest), len(running)) + 1):
-        rest[-place] = max(rest[-place], running[-place] + 1.0)
-    return LengthEstimate(lengths=tuple(sorted([*map(float, finished), *rest])), source="probe")
 
 
 def resample(lengths: Sequence[float], size: int) -> tuple[float, ...]:

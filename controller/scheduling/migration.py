@@ -6,27 +6,29 @@ it is being delayed, and other running actors have free places for all that is l
 is gathered on as few actors as end it in the same time. At tau = 1 an actor with anything left is never cut, and there
 is no end game either.
 
-"Delayed" is not defined there, and a cut too many makes the step longer. Here a cut must pay by the decode profile. A
-sequence costs its own share of each step wherever it runs; what a released actor saves is the base of every step that
-it would still have made, and what it costs is the prefill, or the fetch, of what moves, and the steps by which a target
-runs longer than it would have. Time and cost, before and after, are weighed by lambda as in ``prefill_choice``. On
-cores that all actors share the cost is that of the time, so nothing is cut that does not end the step sooner.
+"Delayed" is not defined there, and a cut too many makes the step longer. Here a cut must pay by the decode profile
+(``tails``): what a released actor saves is what it would still have been held for but for the moment until it is free;
+what that costs is the prefill, or the fetch, of what moves, its share of each step, and the steps by which a taker runs
+longer than it would have. At tau time and cost, before and after, are weighed by lambda as in ``prefill_choice``; the
+end game takes no longer, up to ``EQUAL_TIME``. So it is, too, on cores that all actors share: what is released there is
+only what a replica asks for, which nobody waits a step longer for.
 
-How much a sequence has still to go is not known. It is expected to be like those samples of its group's estimate
-(``lengths``, which the group's finished samples correct) that are longer than it is now; one that has outlasted them
-all, after t tokens, or of which nothing is known, is expected to last t more, up to the most. The paper bounds no
-sequence's moves; here one moves twice at most, and an actor that is given some is not cut in the same decision, so
-nothing goes back and forth.
+Who takes what decides what the next cut finds. Spread over all, it leaves everybody something; so it goes to the actors
+that are going to be there the longest, as many as it needs, or to one of these alone: whatever pays the most.
+
+How much a sequence has still to go is not known; ``remaining`` says what to expect. The paper bounds no sequence's
+moves; here one moves twice at most, and an actor that is given some is not cut in the same decision, so nothing goes
+back and forth.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from controller.scheduling.decode_profile import DecodeProfile
-from controller.scheduling.lengths import LengthEstimate
+from controller.scheduling.remaining import UNKNOWN, Remaining
+from controller.scheduling.tails import Rest, Tail
 
 WithKv = Literal["auto", "always", "never"]
 Reason = Literal["tau", "end_game"]
@@ -35,7 +37,11 @@ MAX_MOVES = 2
 """Moves of one sequence."""
 ROUNDING = 1e-9
 EQUAL_TIME = 1.05
-"""Ratio up to which two times count as equal: what is still to go is known no better."""
+"""Ratio up to which two times to the end of the step count as equal: what is still to go is known no better."""
+LEAST_SAVED_S = 0.25
+"""Held seconds below which nothing is cut: reports are as old as that."""
+MAX_ALONE = 4
+"""Actors that are tried as the only taker: those that are there the longest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +82,10 @@ class MigrationFigures:
     """Of prefix KV, into the store and out of it, each; ``None`` where it is not known."""
     shared_threads: bool = False
     """Whether all actors compute on the same cores."""
-    move_s: float = 0.3
-    """Seconds that what moves stands still, besides its prefill: the report, the decision, the mail, a new lease."""
+    release_s: float = 0.3
+    """Seconds after its report until a cut actor is free: the decision, the mail, and saving what it leaves."""
+    wait_s: float = 0.15
+    """Seconds that what moves stands still, besides its prefill: it is saved, told of and leased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,34 +96,32 @@ class Cut:
     reason: Reason
     with_kv: bool
     """Whether its sequences take their keys and values along, or these are computed again."""
+    takers: tuple[tuple[int, int], ...] = ()
+    """(shard, sequences): who takes how many of what it leaves."""
     saved_s: float = 0.0
     """Held seconds that it is expected to save."""
 
 
 @dataclass(slots=True)
-class _Tail:
-    """What an actor still has to do, by the moves that are decided."""
+class _Actor:
+    """An actor, by the moves that are decided."""
 
-    of: ActorProgress
-    to_go: list[float] = field(default_factory=list)
-    """Tokens that each unfinished sequence is expected to need."""
-    context: float = 0.0
-    extra_s: float = 0.0
-    """Prefill or fetch of what came."""
-    free: int = 0
-    is_target: bool = False
+    progress: ActorProgress
+    rests: tuple[Rest, ...]
+    """The longest first."""
+    tail: Tail
+    free: int
+    is_taker: bool = False
+    is_cut: bool = False
 
-    def seconds(self, profile: DecodeProfile) -> float:
-        """Time to its end: the base for every step, each sequence's share for each of its tokens."""
-        if not self.to_go:
-            return 0.0
-        mean_context = self.context / len(self.to_go)
-        each = [
-            tokens * (profile.per_sequence_s + profile.per_context_token_s * (mean_context + tokens / 2))
-            for tokens in self.to_go
-        ]
-        steps = max(max(self.to_go), sum(self.to_go) / profile.max_num_sequences)
-        return self.extra_s + profile.base_s * steps + sum(each)
+    @property
+    def seconds(self) -> float:
+        """Until it is free."""
+        return 0.0 if self.is_cut else self.tail.seconds
+
+
+Takers = tuple[tuple[_Actor, int, Tail], ...]
+"""Who takes how many, and its tail then."""
 
 
 def decide_migrations(
@@ -123,33 +129,28 @@ def decide_migrations(
     profile: DecodeProfile,
     figures: MigrationFigures,
     already_cut: Collection[int] = (),
-    estimates: Mapping[str, LengthEstimate] = MappingProxyType({}),
+    remaining: Remaining = UNKNOWN,
 ) -> tuple[Cut, ...]:
     """The actors to empty now. Those ``already_cut`` are neither emptied again nor given anything.
 
-    ``estimates`` are the expected lengths of each row's group, as far as they are known.
+    ``remaining`` tells what each sequence is expected to need still.
     """
     if figures.tau >= 1:
         return ()
-    tails = [
-        _tail(one, estimates) for one in progress if one.shard not in already_cut and one.num_done < one.num_assigned
+    actors = [
+        _actor(one, profile, remaining)
+        for one in progress
+        if one.shard not in already_cut and one.num_done < one.num_assigned
     ]
     cuts = []
     # The one with the least left first: it is the easiest to place, and frees its replica all the same.
-    for tail in sorted(tails, key=lambda tail: (len(tail.to_go), tail.of.shard)):
-        if tail.of.num_done >= figures.tau * tail.of.num_assigned - ROUNDING:
-            cuts += _try(tail, tails, profile, figures, "tau")
-    if figures.end_game and not any(tail.of.num_waiting for tail in tails):
-        for tail in sorted(tails, key=lambda tail: (len(tail.to_go), tail.of.shard)):
-            cuts += _try(tail, tails, profile, figures, "end_game")
+    for actor in _fewest_first(actors):
+        if actor.progress.num_done >= figures.tau * actor.progress.num_assigned - ROUNDING:
+            cuts += _try(actor, actors, profile, figures, "tau")
+    if figures.end_game and not any(actor.progress.num_waiting for actor in actors):
+        for actor in _fewest_first(actors):
+            cuts += _try(actor, actors, profile, figures, "end_game")
     return tuple(cuts)
-
-
-def expected_rest(num_tokens: int, max_tokens: int, estimate: LengthEstimate | None = None) -> float:
-    """Tokens that a sequence of ``num_tokens`` is expected to need still; at least 1, at most up to ``max_tokens``."""
-    longer = [length - num_tokens for length in estimate.lengths if length > num_tokens] if estimate else []
-    rest = sum(longer) / len(longer) if longer else float(num_tokens)
-    return max(1.0, min(rest, float(max_tokens - num_tokens)))
 
 
 def keeps_kv(with_kv: WithKv, profile: DecodeProfile, bandwidth_bytes_per_s: float | None) -> bool:
@@ -162,67 +163,79 @@ def keeps_kv(with_kv: WithKv, profile: DecodeProfile, bandwidth_bytes_per_s: flo
 
 
 def _try(
-    tail: _Tail, tails: Sequence[_Tail], profile: DecodeProfile, figures: MigrationFigures, reason: Reason
+    actor: _Actor, actors: Sequence[_Actor], profile: DecodeProfile, figures: MigrationFigures, reason: Reason
 ) -> list[Cut]:
-    """Move everything of an actor if there is room, no sequence moves too often, and it pays."""
-    targets = [other for other in tails if other is not tail and other.to_go and other.free > 0]
-    if not tail.to_go or tail.is_target or tail.of.most_moves >= MAX_MOVES:
-        return []
-    if sum(target.free for target in targets) < len(tail.to_go):
+    """Move everything of an actor if there is room, no sequence moves too often, and it pays: the best way."""
+    if actor.is_cut or actor.is_taker or actor.progress.most_moves >= MAX_MOVES:
         return []
     kept = keeps_kv(figures.with_kv, profile, figures.bandwidth_bytes_per_s)
     token_s = profile.prefill_token_s
     if kept and figures.bandwidth_bytes_per_s is not None and profile.kv_bytes_per_token:
         token_s = _fetch_token_s(profile, figures.bandwidth_bytes_per_s)
-    # The actor itself is first; it is empty afterwards.
-    involved = [tail, *targets]
-    after = [_Tail(of=tail.of), *_given(tail, targets, token_s, figures.move_s)]
-    others = [other.seconds(profile) for other in tails if other not in involved]
-    before_s, after_s = ([one.seconds(profile) for one in state] for state in (involved, after))
-    time_before, time_after = max(before_s + others), max(after_s + others)
-    saved = sum(before_s) - sum(after_s)
-    cost_before, cost_after = sum(before_s + others), sum(after_s + others)
-    if figures.shared_threads:
-        pays = time_after < time_before
-    elif reason == "end_game":
-        pays = saved > 0 and time_after <= time_before * EQUAL_TIME
-    else:
-        gain = figures.lambda_ * math.log(time_before / time_after)
-        pays = saved > 0 and gain + (1 - figures.lambda_) * math.log(cost_before / cost_after) > 0
-    if not pays:
+    best: tuple[float, float, Takers] | None = None
+    for takers in _ways(actor, actors, token_s, figures.wait_s):
+        gain, saved_s = _gain(actor, takers, actors, figures, reason)
+        if saved_s > LEAST_SAVED_S and gain > 0 and (best is None or gain > best[0]):
+            best = gain, saved_s, takers
+    if best is None:
         return []
-    for target, changed in zip(targets, after[1:], strict=True):
-        target.to_go, target.context, target.extra_s = changed.to_go, changed.context, changed.extra_s
-        target.free, target.is_target = changed.free, target.is_target or changed.is_target
-    tail.to_go = []
-    return [Cut(shard=tail.of.shard, reason=reason, with_kv=kept, saved_s=saved)]
+    _, saved_s, takers = best
+    actor.is_cut = True
+    for taker, num, tail in takers:
+        taker.tail, taker.free, taker.is_taker = tail, taker.free - num, True
+    given = tuple((taker.progress.shard, num) for taker, num, _ in takers)
+    return [Cut(shard=actor.progress.shard, reason=reason, with_kv=kept, takers=given, saved_s=saved_s)]
 
 
-def _given(tail: _Tail, targets: Sequence[_Tail], token_s: float, move_s: float) -> list[_Tail]:
-    """The targets with what moves: whoever has the most free places takes the next one."""
-    after = [
-        _Tail(of=one.of, to_go=list(one.to_go), context=one.context, extra_s=one.extra_s, free=one.free)
-        for one in targets
-    ]
-    each = tail.context / len(tail.to_go)
-    for tokens in sorted(tail.to_go, reverse=True):
-        target = max(after, key=lambda one: one.free)
-        target.to_go.append(tokens)
-        target.context += each
-        target.extra_s += token_s * each + (0.0 if target.is_target else move_s)
-        target.free -= 1
-        target.is_target = True
-    return after
+def _ways(actor: _Actor, actors: Sequence[_Actor], token_s: float, wait_s: float) -> Iterator[Takers]:
+    """Who could take everything: one of those that are there the longest, or as many of them as it needs."""
+    others = [one for one in actors if one is not actor and not one.is_cut and one.free > 0]
+    others.sort(key=lambda one: (-one.seconds, one.progress.shard))
+    for taker in [one for one in others if one.free >= len(actor.rests)][:MAX_ALONE]:
+        yield ((taker, len(actor.rests), taker.tail.given(actor.rests, actor.tail.longest, token_s, wait_s)),)
+    left, several = actor.rests, []
+    for taker in others:
+        taken, left = left[: taker.free], left[taker.free :]
+        several.append((taker, len(taken), taker.tail.given(taken, actor.tail.longest, token_s, wait_s)))
+        if not left:
+            if len(several) > 1:
+                yield tuple(several)
+            return
 
 
-def _tail(progress: ActorProgress, estimates: Mapping[str, LengthEstimate]) -> _Tail:
-    to_go = [expected_rest(tokens, progress.max_tokens, estimates.get(row)) for row, _, tokens in progress.running]
-    done_tokens = [tokens for _, _, tokens in progress.running]
-    typical = sum(done_tokens) / len(done_tokens) if done_tokens else progress.max_tokens / 2
-    num_waiting = max(progress.num_waiting, progress.num_assigned - progress.num_done - len(progress.running))
-    context = float(max(progress.context_tokens, sum(done_tokens)))
-    to_go += [min(2.0 * typical, float(progress.max_tokens))] * num_waiting
-    return _Tail(of=progress, to_go=to_go, context=context, free=progress.free_slots)
+def _gain(
+    actor: _Actor, takers: Takers, actors: Sequence[_Actor], figures: MigrationFigures, reason: Reason
+) -> tuple[float, float]:
+    """What a cut gains, above 0 if it pays, and the held seconds that it saves."""
+    before = [one.seconds for one in actors]
+    changed = {id(taker): tail.seconds for taker, _, tail in takers} | {id(actor): figures.release_s}
+    after = [changed.get(id(one), seconds) for one, seconds in zip(actors, before, strict=True)]
+    slower = math.log(max(after) / max(before))
+    cheaper = math.log(sum(before) / sum(after))
+    if reason == "end_game" or figures.shared_threads:
+        gain = cheaper if slower <= math.log(EQUAL_TIME) else 0.0
+    else:
+        gain = (1 - figures.lambda_) * cheaper - figures.lambda_ * slower
+    return gain, sum(before) - sum(after)
+
+
+def _fewest_first(actors: Sequence[_Actor]) -> list[_Actor]:
+    return sorted(actors, key=lambda actor: (len(actor.rests), actor.progress.shard))
+
+
+def _actor(progress: ActorProgress, profile: DecodeProfile, remaining: Remaining) -> _Actor:
+    rows = [row for row, _, _ in progress.running]
+    tokens = [count for _, _, count in progress.running]
+    expected = remaining.tokens(rows, tokens, progress.max_tokens).tolist()
+    longest = remaining.longest(rows, tokens, progress.max_tokens)
+    num_prompt = max(0.0, (progress.context_tokens - sum(tokens)) / len(tokens)) if tokens else 0.0
+    rests = [Rest(tokens=rest, context=num_prompt + count) for rest, count in zip(expected, tokens, strict=True)]
+    # Of what waits only the number is reported.
+    typical = (sum(expected) + sum(tokens)) / len(tokens) if tokens else progress.max_tokens / 2
+    num_waiting = max(progress.num_waiting, progress.num_assigned - progress.num_done - len(tokens))
+    rests += [Rest(tokens=typical, context=num_prompt)] * num_waiting
+    rests.sort(key=lambda rest: -rest.tokens)
+    return _Actor(progress, tuple(rests), Tail.of(profile, rests, longest), progress.free_slots)
 
 
 def _fetch_token_s(profile: DecodeProfile, bandwidth_bytes_per_s: float) -> float:

@@ -25,7 +25,7 @@ class ForcedRolloutHandler(RolloutHandler):
     def __init__(self, settings: FunctionSettings) -> None:
         lengths: dict[str, list[int]] = json.loads(Path(os.environ[LENGTHS]).read_text())
 
-        def make_engine(model: str) -> Engine:
+        def make_engine(model: str, *_: object) -> Engine:
             return ForcedLengths(TorchEngine.for_model(model), lambda row_uid, sample: lengths[row_uid][sample])
 
         super().__init__(settings, PolicyEngine(make_engine))

@@ -71,7 +71,7 @@ def replay_simulated(
     """What the step takes when it is run so. Raises ``ReplayBroken``. The same arguments give the same seconds."""
     lengths = {(row.row_uid, sample): length for row in step.rows for sample, length in enumerate(row.lengths)}
 
-    def make_engine(model: str) -> Engine:
+    def make_engine(model: str, *_: object) -> Engine:
         return PacedEngine(
             cluster.profile, lambda row_uid, sample: lengths[row_uid, sample], spend, load_s=cluster.load_s
         )

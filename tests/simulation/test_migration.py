@@ -121,7 +121,8 @@ async def test_tails_move_together_and_their_actors_are_given_back(tmp_path: Pat
     # What moves stands still for a moment, and that is all it costs.
     assert after.took_s < before.took_s + 2.0
     moves = [num_migrations(completion.stays) for completion in after.completions.values()]
-    assert sum(moves) == sum(event["num_sequences"] for event in after.events)
+    # Some end while their actor is being cut.
+    assert 0 < sum(moves) <= sum(event["num_sequences"] for event in after.events)
     assert max(moves) <= 2
     assert before.events == []
 
@@ -150,7 +151,7 @@ async def test_at_tau_1_nothing_moves(tmp_path: Path) -> None:
 @in_virtual_time
 async def test_what_waits_is_no_tail(tmp_path: Path) -> None:
     """With eight groups per actor and room for one, nobody is cut while others' queues are not empty."""
-    lengths = {(id.row_uid, id.sample): 40 + 10 * id.sample for id in IDS}
+    lengths = {(id.row_uid, id.sample): 40 + 2 * id.sample for id in IDS}
     world, _ = await prepared(tmp_path, lengths, rollout__max_num_seqs=4)
     run = await sampled(world, migration=MIGRATION)
     check_complete(run, lengths)
@@ -170,11 +171,10 @@ async def test_a_taker_that_has_just_ended_leaves_what_it_was_given_to_the_other
         if cuts or not alone:
             return ()
         cuts.append(world.platform.now())
-        return (Cut(shard=0, reason="tau", with_kv=False),)
+        # Shard 1 is long gone.
+        return (Cut(shard=0, reason="tau", with_kv=False, takers=((1, 1),)),)
 
     monkeypatch.setattr(migrating, "decide_migrations", cut_the_first)
-    # Shard 1 is long gone.
-    monkeypatch.setattr(migrating, "free_slots", lambda reports, cut: {1: 10})
     run = await sampled(world, migration=MIGRATION)
     check_complete(run, lengths)
     first, second = run.completions[SampleId(ROWS[0], 0)].stays
@@ -195,10 +195,9 @@ async def test_when_nobody_is_left_the_rest_is_called_again_at_once_and_by_few(
         if cuts or {one.shard for one in progress} != {0}:
             return ()
         cuts.append(0)
-        return (Cut(shard=0, reason="tau", with_kv=False),)
+        return (Cut(shard=0, reason="tau", with_kv=False, takers=((2, 1),)),)
 
     monkeypatch.setattr(migrating, "decide_migrations", cut_the_last)
-    monkeypatch.setattr(migrating, "free_slots", lambda reports, cut: {2: 10})
     run = await sampled(world, migration=MIGRATION)
     check_complete(run, lengths)
     assert run.num_calls == NUM_ACTORS + 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduling.lengths import LengthEstimate, LengthRecord, default_length, estimate, probe, resample
+from controller.scheduling.lengths import LengthEstimate, LengthRecord, default_length, estimate, resample
 
 GROUPS = st.lists(st.integers(1, 500), min_size=4, max_size=4).map(lambda lengths: tuple(sorted(lengths)))
 
@@ -59,35 +59,3 @@ def test_another_group_size_keeps_the_distribution(lengths: list[int], size: int
 def test_half_a_group_is_the_middle_of_each_half() -> None:
     assert resample((10, 20, 30, 40), 2) == (15.0, 35.0)
     assert resample((10, 20), 4) == pytest.approx((10.0, 12.5, 17.5, 20.0), abs=1e-9)
-
-
-def test_finished_samples_tell_of_the_rest() -> None:
-    prior = LengthEstimate(lengths=(100.0,) * 4, source="default")
-    long, short = probe(prior, [400]), probe(prior, [20])
-    assert long.source == short.source == "probe"
-    assert 400.0 in long.lengths
-    assert long.mean > prior.mean > short.mean
-    assert list(long.lengths) == sorted(long.lengths)
-
-
-def test_without_a_finished_sample_nothing_is_learnt() -> None:
-    prior = LengthEstimate(lengths=(100.0,) * 4, source="default")
-    assert probe(prior, [], [50, 60]) is prior
-
-
-def test_a_running_sample_is_longer_than_it_is() -> None:
-    prior = LengthEstimate(lengths=(10.0,) * 4, source="answer")
-    found = probe(prior, [12, 13], reached=[300, 5])
-    assert found.lengths[-1] >= 301.0
-    assert len(found.lengths) == 4
-
-
-def test_a_known_spread_is_scaled_with_what_is_seen() -> None:
-    prior = LengthEstimate(lengths=(10.0, 20.0, 30.0, 140.0), source="history")
-    found = probe(prior, [100])
-    assert found.max > 140.0
-
-
-def test_a_finished_group_is_known() -> None:
-    prior = LengthEstimate(lengths=(10.0,) * 3, source="answer")
-    assert probe(prior, [3, 1, 2]).lengths == (1.0, 2.0, 3.0)
