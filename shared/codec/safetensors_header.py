@@ -9,9 +9,9 @@ NOT_OURS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeEr
 """What reading a header that is somebody else's JSON may raise."""
 
 
-def metadata_of(data: bytes) -> dict[str, str]:
+def metadata_of(data: bytes | memoryview) -> dict[str, str]:
     """The metadata entries. Raises one of ``NOT_OURS`` where there are none."""
     length = int.from_bytes(data[:HEADER_LENGTH_BYTES], "little")
-    header = json.loads(data[HEADER_LENGTH_BYTES : HEADER_LENGTH_BYTES + length])
+    header = json.loads(bytes(data[HEADER_LENGTH_BYTES : HEADER_LENGTH_BYTES + length]))
     metadata: dict[str, str] = header[METADATA]
     return metadata

@@ -77,7 +77,8 @@ class ModelInTraining:
         held = self._held
         if held is None or held.weights_key != weights_key(policy, state):
             self._held = None
-            held = self._held = await self._load(policy, path, state, context, threads)
+            stored = None if state is None or not policy.is_rounded else await _read(state, context)
+            held = self._held = await self._load(policy, path, state, stored, context, threads)
         return held.model
 
     async def take(
@@ -97,15 +98,15 @@ class ModelInTraining:
             held = None
         if isinstance(held, Trained) and held.state_digest == state_digest:
             return held
-        read = held if held is not None else await self._load(policy, path, state, context, threads)
+        stored = None if state is None else await _read(state, context)
+        read = held if held is not None else await self._load(policy, path, state, stored, context, threads)
         model = read.model
         with context.watch.measure("load"):
-            moments = await context.blobs.get(state) if state is not None else None
 
             def prepare() -> Trained:
                 optimizer = build_optimizer(model, config)
-                if moments is not None:
-                    load_optimizer_state(optimizer, model, moments, with_weights=policy.is_rounded)
+                if stored is not None:
+                    load_optimizer_state(optimizer, model, stored, with_weights=policy.is_rounded)
                 return Trained(model, optimizer, read.weights_key, state_digest, read.base, policy.dtype)
 
             return await context.compute(prepare)
@@ -136,12 +137,18 @@ class ModelInTraining:
         return policy, state_ref
 
     async def _load(
-        self, policy: PolicyRef, path: str, state: BlobRef | None, context: CallContext, threads: int
+        self,
+        policy: PolicyRef,
+        path: str,
+        state: BlobRef | None,
+        stored: memoryview | None,
+        context: CallContext,
+        threads: int,
     ) -> _Weights:
+        """The version's weights; ``stored`` are the bytes of its state."""
         with context.watch.measure("load"):
             weights = await context.blobs.view(policy.weights)
             adapter = None if policy.adapter is None else await context.blobs.get(policy.adapter)
-            exact = await context.blobs.get(state) if policy.is_rounded and state is not None else None
 
             def load() -> PreTrainedModel:
                 use_threads(threads)
@@ -149,12 +156,17 @@ class ModelInTraining:
                 load_blob(model, weights, dtype=TORCH_DTYPES[policy.dtype])
                 if adapter is not None:
                     attach_adapter(model, adapter)
-                if exact is not None:
-                    load_weights(model, exact)
+                if policy.is_rounded and stored is not None:
+                    load_weights(model, stored)
                 return model
 
             base = None if adapter is None else policy.weights
             return _Weights(await context.compute(load), weights_key(policy, state), base)
+
+
+async def _read(state: BlobRef, context: CallContext) -> memoryview:
+    with context.watch.measure("load"):
+        return await context.blobs.view(state)
 
 
 def _serialise(trained: Trained) -> tuple[bytes, bytes]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
+from shared.modeling.transfer import copy_all
 from shared.training.errors import DamagedState
 from shared.training.optimizer_config import OptimizerConfig
 from shared.training.state_blob import decode_state, encode_state
@@ -49,7 +50,9 @@ def optimizer_state_to_blob(optimizer: AdamW, model: nn.Module, *, with_weights:
     return encode_state(KIND, tensors, {"num_updates": max((int(state["step"]) for state in kept.values()), default=0)})
 
 
-def load_optimizer_state(optimizer: AdamW, model: nn.Module, blob: bytes, *, with_weights: bool = False) -> None:
+def load_optimizer_state(
+    optimizer: AdamW, model: nn.Module, blob: bytes | memoryview, *, with_weights: bool = False
+) -> None:
     """Replaces the state by a blob's. On CPU the next update is bit-equal to one without the round trip.
 
     `with_weights` says whether the blob must, or must not, hold weights; they are left for `load_weights`. Raises
@@ -67,23 +70,26 @@ def load_optimizer_state(optimizer: AdamW, model: nn.Module, blob: bytes, *, wit
         optimizer.state.clear()
         return
     _check_fit(tensors, _prefixed(parameters, MOMENTS))
-    for name, parameter in parameters.items():
+    for parameter in parameters.values():
         optimizer.state[parameter] = {
             # A tensor, as the fused kernel wants it.
             "step": torch.tensor(float(num_updates), dtype=torch.float32, device=parameter.device),
-            **{moment: tensors[f"{moment}.{name}"].to(parameter.device, copy=True) for moment in MOMENTS},
+            **{moment: torch.empty_like(parameter, requires_grad=False) for moment in MOMENTS},
         }
+    copy_all(
+        (optimizer.state[parameter][moment], tensors[f"{moment}.{name}"])
+        for name, parameter in parameters.items()
+        for moment in MOMENTS
+    )
 
 
-@torch.no_grad()
-def load_weights(model: nn.Module, blob: bytes) -> None:
+def load_weights(model: nn.Module, blob: bytes | memoryview) -> None:
     """Takes the float32 weights out of a state blob into the model. Raises DamagedState, with the model untouched."""
     tensors, _ = decode_state(KIND, blob)
     wanted = _prefixed(trainable_parameters(model), (WEIGHT,))
     weights = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{WEIGHT}.")}
     _check_fit(weights, wanted)
-    for name, parameter in wanted.items():
-        parameter.copy_(weights[name])
+    copy_all((parameter, weights[name]) for name, parameter in wanted.items())
 
 
 def _prefixed(parameters: Mapping[str, nn.Parameter], prefixes: Sequence[str]) -> dict[str, nn.Parameter]:

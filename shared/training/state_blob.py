@@ -8,11 +8,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from shared.codec.safetensors_header import NOT_OURS, metadata_of
+from shared.modeling.errors import WeightsMismatch
+from shared.modeling.tensor_views import tensor_views
 from shared.training.errors import DamagedState
 
 FACTS_KEY = "facts"
@@ -24,13 +25,13 @@ def encode_state(kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, A
     return save(on_cpu, metadata={FACTS_KEY: json.dumps({"kind": kind, **facts}, sort_keys=True)})
 
 
-def decode_state(kind: str, blob: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Inverse of `encode_state`. Raises DamagedState."""
+def decode_state(kind: str, blob: bytes | memoryview) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Inverse of `encode_state`; the tensors are views of a writable blob (`tensor_views`). Raises DamagedState."""
     try:
-        tensors = load(blob)
+        tensors = tensor_views(blob)
         facts = json.loads(metadata_of(blob)[FACTS_KEY])
         found = facts.pop("kind")
-    except (SafetensorError, *NOT_OURS) as error:
+    except (WeightsMismatch, *NOT_OURS) as error:
         raise DamagedState(f"the blob is no learner state: {error}") from error
     if found != kind:
         raise DamagedState(f"the blob is a learner's {found}, not its {kind}")
