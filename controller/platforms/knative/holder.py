@@ -86,7 +86,11 @@ class Holder:
         """Follow what is asked for until cancelled."""
         while True:
             self._wake.clear()
-            look_at = await self._follow_all()
+            try:
+                look_at = await self._follow_all()
+            except Exception:
+                log.exception("minima could not be followed")
+                look_at = self._clock() + RETRY_S
             delay_s = max(0.0, look_at - self._clock())
             try:
                 async with asyncio.timeout(delay_s):

@@ -88,6 +88,10 @@ class Mirror:
             except KubeError as error:
                 log.warning("%s", error)
                 pause_s, self._version = LONGEST_PAUSE_S, ""
+            except Exception:
+                # A mirror that stands still would show an old cluster for as long as the controller runs.
+                log.exception("the watch of %s failed", self._resource)
+                pause_s, self._version = LONGEST_PAUSE_S, ""
             await asyncio.sleep(pause_s)
 
     async def _read_all(self) -> None:

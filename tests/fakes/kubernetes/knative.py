@@ -169,8 +169,10 @@ class Knative:
         self, address: PodAddress, revision: Revision, path: str, body: bytes, headers: Mapping[str, str]
     ) -> PlatformReply:
         assert address.pod is not None
-        instance = next(name for name, pod in self.pods.pods.items() if pod is address.pod)
-        life = next(life for life in revision.replicas.lives() if life.instance == instance)
+        instance = next((name for name, pod in self.pods.pods.items() if pod is address.pod), None)
+        life = next((life for life in revision.replicas.lives() if life.instance == instance), None)
+        if life is None:
+            return PlatformReply(status=502, headers={}, body=b"the pod is gone")
         stage = revision.manifest.stages[0]
         answering = asyncio.ensure_future(self.answers[stage](path, body, headers, Pod(life, self.pods)))
         ending = asyncio.ensure_future(asyncio.shield(address.pod.exit_status))
