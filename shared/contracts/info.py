@@ -14,3 +14,7 @@ class FunctionInfo(Wire):
     contract_version: int = CONTRACT_VERSION
     instance: str
     revision: str
+    model: str | None = None
+    """The model that its image carries; left out where it serves whatever a run names."""
+    tokenizer_hash: str | None = None
+    """SHA-256 of that model's tokenizer.json."""

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from shared.contracts.errors import Problem
 from shared.contracts.info import FunctionInfo
 from shared.service.auth import TokenAuth
+from shared.service.carried_model import CarriedModel, read_carried_model
 from shared.service.errors import problem_answer
 from shared.service.handler import StageHandler
 from shared.service.replica import Replica
@@ -27,13 +28,15 @@ from shared.store.redis_connection import RedisConnection
 def make_app(settings: FunctionSettings, handlers: Sequence[StageHandler[Any, Any]], *, started_at: float) -> FastAPI:
     """The application of a process. ``started_at``: Unix time at which it began.
 
-    Raises ``SettingsInvalid`` for URLs that name no store. Whether the store answers shows at the first call.
+    Raises ``SettingsInvalid`` for URLs that name no store and a model that is none. Whether the store answers shows at
+    the first call.
     """
     try:
         redis = RedisConnection(settings.redis_url, password=settings.redis_password)
         cache = open_cache(settings.prefix_kv, settings.redis_url, settings.redis_password)
         blobs = open_blobs(settings.blob_url, redis, budget_bytes=settings.blob_budget_bytes)
         prefix_kv = open_prefix_kv(settings.prefix_kv, cache)
+        carries = None if settings.model is None else read_carried_model(settings.model)
     except ValueError as error:
         raise SettingsInvalid(str(error)) from None
     replica = Replica(
@@ -50,11 +53,16 @@ def make_app(settings: FunctionSettings, handlers: Sequence[StageHandler[Any, An
         await redis.close()
         await cache.close()
 
-    return serve_stages(handlers, replica, token=settings.token, close=close)
+    return serve_stages(handlers, replica, token=settings.token, close=close, carries=carries)
 
 
 def serve_stages(
-    handlers: Sequence[StageHandler[Any, Any]], replica: Replica, *, token: str, close: Callable[[], Awaitable[None]]
+    handlers: Sequence[StageHandler[Any, Any]],
+    replica: Replica,
+    *,
+    token: str,
+    close: Callable[[], Awaitable[None]],
+    carries: CarriedModel | None = None,
 ) -> FastAPI:
     """The handlers' stages as an application of this replica. ``close`` is awaited last."""
 
@@ -74,7 +82,14 @@ def serve_stages(
         if isinstance(handler, SpeaksMore):
             app.add_middleware(BySide, protocol=handler.side_protocol(replica), token=token)
     app.add_exception_handler(HTTPException, _http_problem)
-    _add_information(app, FunctionInfo(stages=stages, instance=replica.instance, revision=replica.revision))
+    info = FunctionInfo(
+        stages=stages,
+        instance=replica.instance,
+        revision=replica.revision,
+        model=carries.path if carries else None,
+        tokenizer_hash=carries.tokenizer_hash if carries else None,
+    )
+    _add_information(app, info)
     for handler in handlers:
         route = StageRoute(handler, replica)
         app.add_api_route(handler.stage.route, route.serve, methods=["POST"], name=handler.stage)
@@ -91,7 +106,7 @@ def _add_information(app: FastAPI, about: FunctionInfo) -> None:
         # Neither Redis nor weights: a store that restarts must not take every replica out of service.
         return {"status": "ready"}
 
-    @app.get("/v1/info")
+    @app.get("/v1/info", response_model_exclude_none=True)
     async def info() -> FunctionInfo:
         return about
 

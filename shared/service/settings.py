@@ -41,6 +41,8 @@ class FunctionSettings:
     """Content of ``RLHFLESS_TOKEN_FILE``: what every caller must present."""
     model_roots: tuple[Path, ...]
     """``RLHFLESS_ROOTS``: folders that paths in a call may lie under, separated by ``:``."""
+    model: Path | None
+    """``RLHFLESS_MODEL``: folder of the model that this image carries and announces; none unless set."""
     allow_hub: bool
     """``RLHFLESS_ALLOW_HUB``: whether a model may be a hub id (``1``). Off, a process never asks the network."""
     reward_allowed_hosts: tuple[str, ...]
@@ -80,6 +82,7 @@ class FunctionSettings:
             blob_budget_bytes=_whole_number(env, "RLHFLESS_BLOB_BUDGET_BYTES", 4 * GIB),
             token=read_token(env),
             model_roots=_roots(env),
+            model=Path(env["RLHFLESS_MODEL"]) if env.get("RLHFLESS_MODEL") else None,
             allow_hub=_switch(env, "RLHFLESS_ALLOW_HUB"),
             reward_allowed_hosts=_listed(env.get("RLHFLESS_REWARD_ALLOWED_HOSTS", "")),
             secrets_folder=Path(env.get("RLHFLESS_SECRETS_DIR") or "/var/run/secrets/rlhfless-rewards"),

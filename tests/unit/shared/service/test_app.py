@@ -7,6 +7,7 @@ import pytest
 
 from shared.contracts.errors import Problem
 from shared.contracts.info import CONTRACT_VERSION
+from shared.modeling.tokenizer import Tokenizer
 from shared.service.app import make_app, serve_stages
 from shared.service.settings import FunctionSettings, SettingsInvalid
 from tests.unit.shared.service.stage_fakes import (
@@ -16,6 +17,15 @@ from tests.unit.shared.service.stage_fakes import (
     called,
     echo_app,
 )
+
+DEMO_MODEL = Path(__file__).resolve().parents[4] / "scripts" / "demo" / "model"
+
+
+def settings_with(folder: Path, **variables: str) -> FunctionSettings:
+    (folder / "token").write_text(TOKEN)
+    return FunctionSettings.from_environment(
+        {"RLHFLESS_STAGES": "reward", "RLHFLESS_TOKEN_FILE": str(folder / "token"), **variables}
+    )
 
 
 async def test_information_names_what_runs_here(world: World) -> None:
@@ -27,6 +37,19 @@ async def test_information_names_what_runs_here(world: World) -> None:
         "instance": "echo-1",
         "revision": "echo-00001",
     }
+
+
+async def test_information_names_the_model_that_the_image_carries(tmp_path: Path) -> None:
+    settings = settings_with(tmp_path, RLHFLESS_MODEL=str(DEMO_MODEL))
+    async with called(make_app(settings, [EchoHandler()], started_at=0.0)) as client:
+        says = (await client.get("/v1/info")).json()
+    assert says["model"] == str(DEMO_MODEL)
+    assert says["tokenizer_hash"] == Tokenizer.load(DEMO_MODEL).fingerprint
+
+
+def test_a_model_that_is_not_there_is_named_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^RLHFLESS_MODEL is .*nowhere.*No such file"):
+        make_app(settings_with(tmp_path, RLHFLESS_MODEL=str(tmp_path / "nowhere")), [], started_at=0.0)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +105,7 @@ async def test_the_end_of_a_process_closes_all_it_holds(world: World) -> None:
 def test_urls_that_name_no_store_are_refused_without_repeating_them(
     tmp_path: Path, field: str, value: str, variable: str
 ) -> None:
-    token_file = tmp_path / "token"
-    token_file.write_text(TOKEN)
-    settings = FunctionSettings.from_environment(
-        {"RLHFLESS_STAGES": "reward", "RLHFLESS_TOKEN_FILE": str(token_file), variable: value}
-    )
+    settings = settings_with(tmp_path, **{variable: value})
     assert attrgetter(field)(settings) == value
     with pytest.raises(SettingsInvalid) as refused:
         make_app(settings, [], started_at=0.0)
