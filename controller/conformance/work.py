@@ -79,7 +79,8 @@ class _Work:
         )
         again = await self._subject.call(call.model_copy(update={"attempt": 1, "trace_id": "again"}))
         expect(again.body == answer.body, f"the same call again is not the same answer: {again}")
-        other = call.inputs.model_copy(update={"num_samples": NUM_SAMPLES + 1})
+        prompts = call.inputs.prompts.model_copy(update={"sha256": "0" * 64})
+        other = call.inputs.model_copy(update={"prompts": prompts})
         expect_refusal(await self._subject.call(call.model_copy(update={"inputs": other})), CallConflict)
         return said
 

@@ -56,7 +56,7 @@ async def sample_batch(
         run_seed=run.config.trainer.seed,
         max_num_sequences=run.config.rollout.max_num_seqs,
         multi_turn=multi_turn(run.config),
-        prefix_kv=plan.prefill is not None and plan.prefill.mode == "disaggregated",
+        prefix_kv=plan.prefill is not None and plan.prefill.is_apart,
     )
     outputs: list[RolloutOutputs] = []
     expected, found = sum(len(item.samples) for item in items), 0

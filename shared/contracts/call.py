@@ -19,7 +19,7 @@ InputsT = TypeVar("InputsT", bound=Wire)
 OutputsT = TypeVar("OutputsT", bound=Wire)
 
 ATTEMPT_FIELDS = frozenset({"attempt", "fence", "deadline_at", "threads", "trace_id"})
-"""Fields that two attempts at the same call may differ in; the body digest leaves them out."""
+"""Fields that two attempts at the same call may differ in; the body digest leaves them out, and those of the inputs."""
 
 
 class BatchKey(Wire):
@@ -71,6 +71,8 @@ class StageCall(Wire, Generic[InputsT]):
     def digest(self) -> str:
         """SHA-256 of the canonical body without the attempt's own fields."""
         body = self.model_dump(mode="json", exclude=set(ATTEMPT_FIELDS))
+        for name in self.inputs.attempt_fields:
+            del body["inputs"][name]
         return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """controller → rollout: sample the completions of a batch. The work items wait in the store (DESIGN, rule 6)."""
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -59,6 +59,9 @@ class Operation(StrEnum):
 
 class RolloutInputs(Wire):
     """One worker call."""
+
+    attempt_fields: ClassVar[frozenset[str]] = frozenset({"num_samples", "prefix_kv"})
+    """A step that is repeated is planned anew, by what is known then, and goes on with the calls of the plan before."""
 
     prompts: BlobRef
     num_samples: int = Field(ge=1)

@@ -1,6 +1,7 @@
 """Sampling one batch: every completion is there at the end, or the run fails saying so."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from controller.runs.errors import StageUnavailable
 from controller.runs.sampling import LOST_LEASE_S, publish_prompts, sample_batch
 from controller.scheduling.plan import plan_evenly
+from controller.scheduling.prefill_choice import PrefillPlan
 from shared.contracts.completion import SampleId
 from shared.contracts.prompt import PromptBatch
 from shared.contracts.rollout import MultiTurn, RolloutOutputs, WorkItem
@@ -123,6 +125,36 @@ async def test_a_resumed_batch_takes_over_what_fewer_actors_than_before_have_lef
     await asyncio.wait({first})
     assert 0 < await world.store.work.num_samples(BATCH) < 8
     await sample(world, num_actors=1)
+    assert len(await stored(world)) == 8
+
+
+@in_virtual_time
+async def test_a_resumed_batch_goes_on_by_a_plan_that_splits_groups_and_prefills_apart(tmp_path: Path) -> None:
+    """What is known when a step is repeated is not what was known when it began."""
+    world = await make_world(tmp_path, stages={"s_per_token": 1.0})
+    first = asyncio.create_task(sample(world))
+    await world.stages.first(Stage.ROLLOUT)
+    await asyncio.sleep(3)
+    first.cancel()
+    await asyncio.wait({first})
+    run = await world.context()
+    plan = plan_evenly(ROWS, group_size=2, resources=run.resources, num_actors=2)
+    slices = tuple(
+        tuple(WorkItem(row_uid=item.row_uid, samples=(sample,)) for item in items for sample in item.samples)
+        for items in plan.assigned
+    )
+    prefill = PrefillPlan(mode="disaggregated", reason="", prefill_s=1.0, transfer_s=0.5, num_tokens=12)
+    await sample_batch(
+        run,
+        BATCH,
+        replace(plan, assigned=slices, prefill=prefill),
+        await publish_prompts(run, BATCH, PROMPTS),
+        POLICY,
+        SAMPLING,
+    )
+    before, after = world.stages.seen(Stage.ROLLOUT)[0], world.stages.seen(Stage.ROLLOUT)[-1]
+    assert (before.inputs.num_samples, before.inputs.prefix_kv) == (2, False)
+    assert (after.inputs.num_samples, after.inputs.prefix_kv) == (1, True)
     assert len(await stored(world)) == 8
 
 
