@@ -8,6 +8,7 @@ from controller.runs.config.to_wire import eval_sampling
 from controller.runs.context import RunContext
 from controller.runs.errors import ContractBroken
 from controller.runs.eval_metrics import EvaluatedRow, Sampled, evaluation_metrics
+from controller.runs.holding import START_HOLD_S
 from controller.runs.manifest import Manifest
 from controller.runs.sampling import publish_prompts, sample_batch
 from controller.runs.scoring import score_batch
@@ -15,7 +16,7 @@ from controller.scheduling.plan import plan_evenly
 from shared.contracts.call import BatchKey, StageReply
 from shared.contracts.prompt import Prompt
 from shared.contracts.reward import RewardOutputs, Scores
-from shared.contracts.stage import Purpose
+from shared.contracts.stage import Purpose, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,9 @@ async def _evaluate_part(
     plan = plan_evenly(
         row_uids, group_size=num_samples, resources=run.resources, num_actors=run.config.rollout.num_actors
     )
+    # All at once: by the calls alone they would start one after another.
+    num_replicas = plan.num_actors - plan.num_beside_learner
+    await run.platform.scale(Stage.ROLLOUT, num_replicas, hold_until=run.platform.now() + START_HOLD_S)
     prompts_ref = await publish_prompts(run, batch, prompts)
     sampling = eval_sampling(run.config, run.prepared.eos_token_ids)
     await sample_batch(run, batch, plan, prompts_ref, head.policy, sampling)

@@ -22,6 +22,9 @@ from controller.scheduling.observations import SchedulePolicy
 from shared.contracts.stage import Purpose, Stage
 from shared.service.ending import end_task
 
+START_HOLD_S = 60.0
+"""How long actors are asked for at least, from a batch's begin: longer than they take to start. Once they have calls
+those keep them."""
 WAITED_S = 1.0
 """Longer than a replica waits for a place where there is one."""
 FIRST_HOLD_S = 60.0
@@ -82,13 +85,13 @@ class Holding:
         longest_s = max(gaps_s, default=FIRST_HOLD_S) + self._policy.buffer_s
         await self._cancel_start(stage)
         if decided.decision == "hold":
-            await platform.scale(stage, max(1, state.num_ready), hold_until=now + longest_s)
+            await platform.scale(stage, state.num_replicas, hold_until=now + longest_s)
         else:
             await platform.scale(stage, 0, hold_until=now)
         if decided.decision == "release":
             await platform.release(stage)
         if decided.prewarm_at is not None:
-            start = self._start_at(decided.prewarm_at, stage, max(1, state.num_ready), until=now + longest_s)
+            start = self._start_at(decided.prewarm_at, stage, state.num_replicas, until=now + longest_s)
             self._starting[stage] = asyncio.create_task(start, name=f"start {stage}")
         self._decided.append(decided)
         await self._say(decided)

@@ -13,7 +13,7 @@ from controller.runs.config.to_wire import train_sampling
 from controller.runs.context import RunContext
 from controller.runs.data.position import DataPosition
 from controller.runs.errors import RunFailed
-from controller.runs.holding import Holding
+from controller.runs.holding import START_HOLD_S, Holding
 from controller.runs.judging import judge_batch, judge_useful
 from controller.runs.manifest import Manifest
 from controller.runs.migrating import migration_of
@@ -27,10 +27,6 @@ from shared.contracts.call import BatchKey, StageReply
 from shared.contracts.reward import RewardOutputs
 from shared.contracts.rollout import RolloutOutputs
 from shared.contracts.stage import Purpose, Stage
-
-START_HOLD_S = 60.0
-"""How long actors are asked for at least, from a round's begin: longer than they take to start. Once they have calls
-those keep them."""
 
 
 class NothingToLearn(RunFailed):
