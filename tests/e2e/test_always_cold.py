@@ -44,7 +44,7 @@ async def test_killing_every_replica_after_every_call_changes_no_token_and_no_we
     parts: Parts, workspace: Workspace, warm: Finished
 ) -> None:
     platform = AlwaysCold(parts.platform, parts.settings.state_dir)
-    # Nothing is held: held replicas that are killed start again one by one, and then the first is done, and killed, while
+    # Nothing is held: held replicas that are killed start again one by one, so the first is done, and killed, while
     # another call still waits for the second, and is given to it.
     config = config_of(workspace, schedule__holding__enable=False, schedule__holding__prewarm=False)
     cold = await parts.run(config, platform=platform)
