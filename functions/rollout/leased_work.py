@@ -81,11 +81,15 @@ class LeasedWork:
                 "the function more memory, then resume the run",
                 row_uid=lease.poisoned.row_uid,
             )
-        ids = [SampleId(leased.item.row_uid, sample) for leased in lease.items for sample in leased.item.samples]
-        if not ids:
+        if not lease.items:
             return False
-        for leased in lease.items:
-            self._open[leased.item] = {SampleId(leased.item.row_uid, sample) for sample in leased.item.samples}
+        # Where the store was away for longer than a lease, others may have taken what is still in hand, and left it.
+        in_hand = {id for left in self._open.values() for id in left}
+        leased = {
+            each.item: [SampleId(each.item.row_uid, sample) for sample in each.item.samples] for each in lease.items
+        }
+        self._open |= {item: set(ids) for item, ids in leased.items()}
+        ids = [id for some in leased.values() for id in some if id not in in_hand]
         done, partials = await asyncio.gather(
             self._work.committed(self._batch, ids), self._work.partials(self._batch, ids)
         )

@@ -129,6 +129,25 @@ async def test_how_much_waits_in_the_store_is_known_after_a_look(world: BatchWor
     assert work.num_queued == 3 * world.num_samples
 
 
+async def test_samples_that_another_took_and_gave_back_in_part_are_in_hand_once(world: BatchWorld) -> None:
+    """A worker that the store was lost to for longer than its leases still has their samples in its engine."""
+    await world.put()
+    work, store = leased(world), world.store.work
+    await work.lease(6)
+    running = [sample.id for sample in work.take(2)]
+    other = LeasedWork(world.call(shard=1), world.prompts(), world.context())
+    for item in world.items()[:2]:
+        # Its leases have ended, and the other takes them over.
+        await store.return_item(BATCH, owner="rollout-1/attempt", item=item)
+    await other.lease(100)
+    await other.hand_on([Taker(shard=0, free_slots=2)])
+    await work.lease(100)
+    waiting = [sample.id for sample in work.take(100)]
+    assert sorted([*running, *waiting]) == world.ids
+    await work.note_committed(world.ids)
+    assert await world.num_left() == 0
+
+
 async def test_two_items_that_end_at_once_end_once(world: BatchWorld) -> None:
     class Slow:
         """A store that takes its time to end a lease."""
