@@ -63,9 +63,9 @@ class Mirror:
             await end_task(self._following)
 
     def take(self, found: KubeObject) -> None:
-        """Note an object that was just read or patched; the watch will say the same a little later."""
+        """Note an object that was just read or patched; the watch says the same, a little later or earlier."""
         known = self._objects.get(name_of(found))
-        if known is None or version_of(known) != version_of(found):
+        if known is None or _is_newer(version_of(found), than=version_of(known)):
             self._objects[name_of(found)] = found
             self._on_change(found)
 
@@ -112,3 +112,11 @@ class Mirror:
                     self._objects.pop(name_of(event.object), None)
                     self._on_gone(event.object, True)
             self._version = version_of(event.object)
+
+
+def _is_newer(version: str, *, than: str) -> bool:
+    """Whether a version of an object comes after another. They are counted up; the answer to a patch and the watch come
+    by two connections, and the older of the two must not have the last word."""
+    if version.isdecimal() and than.isdecimal():
+        return int(version) > int(than)
+    return version != than

@@ -132,3 +132,17 @@ async def test_a_list_that_is_not_permitted_is_tried_again_later() -> None:
         await api.refused.wait()
         api.forbidden = set()
         await seen.until(lambda: seen.changed == ["a"])
+
+
+async def test_an_answer_that_the_watch_has_overtaken_is_old() -> None:
+    api = ApiServer()
+    api.store.put(KIND, pod("a"))
+    async with mirrored(api) as (mirror, seen):
+        await mirror.start()
+        patched = api.store.put(KIND, pod("a", spec=1))
+        api.store.put(KIND, pod("a", spec=1, status=2))
+        await seen.until(lambda: mirror.objects["a"].get("status") == 2)
+        mirror.take(patched)
+        assert mirror.objects["a"]["status"] == 2
+        mirror.take({"metadata": {"name": "a", "resourceVersion": "9999"}, "status": 3})
+        assert mirror.objects["a"]["status"] == 3
