@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Sequence
 
 from functions.rollout.clock import Clock
@@ -16,6 +17,9 @@ from shared.contracts.rollout import RolloutInputs, RolloutProgress, SequencePro
 from shared.service.handler import CallContext
 
 REPORT_EVERY_S = 0.25
+TELL_FINISHED_S = 5.0
+"""How long reports tell of a sequence that has ended: the controller keeps what it has read, and a report of all that
+ever ended would grow with the batch."""
 
 
 class Reporter:
@@ -39,18 +43,19 @@ class Reporter:
         self._decoding = decoding
         self._tally = tally
         self._clock = clock
-        self._finished: list[SequenceProgress] = []
+        self._num_done = 0
+        self._finished: deque[tuple[float, SequenceProgress]] = deque()
+        """What has ended lately, and when."""
         self._reported = (clock.elapsed(), 0)
         """When the last report was made, and how many tokens there were."""
 
     def note_finished(self, completions: Sequence[Completion]) -> None:
         """These have ended."""
-        self._finished += [
-            SequenceProgress(
-                row_uid=completion.id.row_uid, sample=completion.id.sample, num_tokens=len(completion.token_ids)
-            )
-            for completion in completions
-        ]
+        now = self._clock.elapsed()
+        self._num_done += len(completions)
+        for completion in completions:
+            id, num_tokens = completion.id, len(completion.token_ids)
+            self._finished.append((now, SequenceProgress(row_uid=id.row_uid, sample=id.sample, num_tokens=num_tokens)))
 
     async def report_often(self) -> None:
         """Report now and every ``REPORT_EVERY_S``, for as long as this runs."""
@@ -73,6 +78,8 @@ class Reporter:
         """How far the call is now."""
         now, num_tokens = self._clock.elapsed(), self._decoding.num_tokens
         (then, num_before), self._reported = self._reported, (now, num_tokens)
+        while self._finished and self._finished[0][0] < now - TELL_FINISHED_S:
+            self._finished.popleft()
         running = self._seats.progress()
         num_waiting = self._leased.num_waiting + self._leased.num_queued
         return RolloutProgress(
@@ -80,11 +87,11 @@ class Reporter:
             segment=self._call.key.segment,
             instance=self._context.instance,
             at=self._clock.unix(),
-            num_assigned=len(self._finished) + len(running) + num_waiting,
-            num_done=len(self._finished),
+            num_assigned=self._num_done + len(running) + num_waiting,
+            num_done=self._num_done,
             num_waiting=num_waiting,
             running=running,
-            finished=tuple(self._finished),
+            finished=tuple(sequence for _, sequence in self._finished),
             free_slots=max(0, self._call.inputs.max_num_sequences - len(running) - num_waiting),
             tokens_per_s=(num_tokens - num_before) / (now - then) if now > then else 0.0,
             max_tokens=self._call.inputs.sampling.max_tokens,

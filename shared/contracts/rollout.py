@@ -158,7 +158,7 @@ class RolloutProgress(Wire):
     running: tuple[SequenceProgress, ...] = ()
     """Sequences in the engine."""
     finished: tuple[SequenceProgress, ...] = ()
-    """Sequences that ended here: the first of a group tells how long the others may be."""
+    """Sequences that ended here in the last seconds: the first of a group tells how long the others may be."""
     free_slots: int = Field(ge=0)
     """Places in the engine that neither a running nor a waiting sample needs."""
     tokens_per_s: float = Field(ge=0)

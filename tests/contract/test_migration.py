@@ -58,7 +58,7 @@ async def until_a_third(batch: Batch) -> None:
         said = (await batch.store.work.progress(batch.key)).get(0)
         if said is not None:
             report = RolloutProgress.model_validate_json(said)
-            num_tokens = sum(one.num_tokens for one in (*report.running, *report.finished))
+            num_tokens = report.num_done * SAMPLING.max_tokens + sum(one.num_tokens for one in report.running)
             if num_tokens >= report.num_assigned * SAMPLING.max_tokens / 3:
                 return
         await asyncio.sleep(0.01)

@@ -91,6 +91,22 @@ async def test_moved_sequences_count_their_moves(memory_world: BatchWorld) -> No
     assert tokens.pop((world.ids[4].row_uid, world.ids[4].sample)) == 2 + tokens.popitem()[1]
 
 
+async def test_reports_do_not_grow_with_what_has_ended(
+    memory_world: BatchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read many times a second, and an actor may finish thousands."""
+    world = memory_world
+    monkeypatch.setattr(progress_module, "TELL_FINISHED_S", 0.02)
+    engine = FakeEngine(lengths={(world.rows[0], 1): LENGTH}, default_length=3, step_s=0.002)
+    await world.put()
+    work = Reported(world.store.work)
+    await world.run(engine, work.seen_by(world))
+    told = {(one.row_uid, one.sample) for report in work.reports for one in report.finished}
+    assert told == {(id.row_uid, id.sample) for id in world.ids}
+    assert [len(report.finished) for report in work.reports if len(report.running) == 1][-1] == 0
+    assert work.reports[-1].num_done == work.reports[-1].num_assigned == len(world.ids)
+
+
 class Reported:
     """A store that notes reports, or fails to."""
 
