@@ -155,6 +155,35 @@ async def test_one_that_is_wrong_fails_where_it_is(
     assert never.said.startswith("202 to POST /v1/reward")
 
 
+async def test_one_that_refuses_everybody_passes_where_it_has_to_refuse(
+    reward: FunctionProcess, functions: Functions, redis_server: RedisServer, store: Store
+) -> None:
+    transport = httpx.MockTransport(lambda request: httpx.Response(401))
+    findings = await try_function(settings_of(reward, functions, redis_server), transport=transport)
+    assert {check for check, verdict in verdicts(findings).items() if verdict is Verdict.PASSED} == {
+        "refuses without the token",
+        "refuses a wrong token",
+        "serves no other route",
+        "never 202, 502, 503 or 504",
+    }
+
+
+@pytest.mark.parametrize(
+    ("info", "says"),
+    [
+        ({"stages": ["critic"], "contract_version": CONTRACT_VERSION}, "it serves critic, not reward"),
+        ({"stages": ["reward"], "contract_version": CONTRACT_VERSION + 1}, f"it speaks version {CONTRACT_VERSION + 1}"),
+        ({"stages": ["reward"]}, "/v1/info lacks contract_version"),
+    ],
+)
+async def test_what_it_says_of_itself_is_read(info: dict[str, object], says: str) -> None:
+    settings = ConformanceSettings.read(url="http://reward", stage="reward", token="t", environment={})
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=info))
+    findings = await try_function(settings, transport=transport)
+    [found] = [finding for finding in findings if finding.check == "says what it is"]
+    assert (found.verdict, says in found.said) == (Verdict.FAILED, True)
+
+
 async def test_an_ingress_is_asked_by_the_functions_name() -> None:
     hosts: set[str] = set()
 
