@@ -127,7 +127,8 @@ class WorkStore(Protocol):
         """Queue the batch's items: each actor's own, then those offered to all. Only the first call queues.
 
         A newer owner's call offers again what the workers of its predecessor hold, for these can commit nothing any
-        more, and forgets how often items were handed out, so that a run resumes after a poisoned one.
+        more, and forgets how often items were handed out, so that a run resumes after a poisoned one, and what those
+        workers said of their progress.
         Raises ``StaleFence``.
         """
         ...

@@ -34,6 +34,7 @@ class MemoryWork:
             stored.offered.extend(stored.leases)
             stored.leases.clear()
             stored.deliveries.clear()
+            stored.progress.clear()
         stored.put_by = fence if stored.put_by is None else max(fence, stored.put_by)
 
     async def lease(

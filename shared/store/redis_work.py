@@ -45,6 +45,7 @@ class RedisWork:
                 keys.leases(batch),
                 keys.holders(batch),
                 keys.deliveries(batch),
+                keys.progress(batch),
                 *(keys.queue(batch, shard) for shard in range(len(assigned))),
             ],
             arguments,

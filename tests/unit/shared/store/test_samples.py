@@ -106,6 +106,17 @@ async def test_a_report_replaces_the_one_before_and_a_lower_fence_reports_nothin
     assert (await work.progress(BATCH))[0] == b"b"
 
 
+async def test_what_the_workers_of_an_earlier_owner_reported_is_forgotten(world: World) -> None:
+    """Their calls have the keys of the next owner's, so their reports would pass for those of its own workers."""
+    work = world.store.work
+    await work.put_items(BATCH, fence=0, assigned=[[ITEM]], offered=[])
+    await work.report(BATCH, shard=0, fence=0, progress=b"a")
+    await work.put_items(BATCH, fence=0, assigned=[[ITEM]], offered=[])
+    assert await work.progress(BATCH) == {0: b"a"}
+    await work.put_items(BATCH, fence=await world.run(num_owners=1), assigned=[[ITEM]], offered=[])
+    assert await work.progress(BATCH) == {}
+
+
 async def fill(world: World, batch: BatchKey) -> None:
     """Leave something of every kind."""
     work = world.store.work
