@@ -11,13 +11,15 @@ import torch
 from functions.rollout.engine import SamplingParams, SequenceRequest
 from functions.rollout.prefix_cache import FetchReport, PrefixCacheParams, store_sequences
 from functions.rollout.torch_engine.engine import TorchEngine
+from shared.codec.prefix_kv import KvTensors, encode_kv
 from shared.contracts.errors import StoreUnavailable
 from shared.contracts.policy import BlobRef, PolicyRef
 from shared.contracts.prefill import PrefillInputs, PrefixKvHandle
 from shared.inference.block_hash import BLOCK_TOKENS, blocks_of
 from shared.inference.prefix_kv import PrefixKv
+from shared.inference.prefix_scope import prefix_scope
 from shared.store.memory_prefix_kv import MemoryPrefixKv
-from shared.store.prefix_kv import NoPrefixKv, PutReport
+from shared.store.prefix_kv import KvBlock, KvPiece, NoPrefixKv, PutReport
 from tests.unit.functions.prefill.prefill_world import RUN, PrefillWorld, engine_of, prefill_world
 
 SYSTEM = tuple(number % 20 for number in range(2 * BLOCK_TOKENS))
@@ -226,6 +228,20 @@ async def test_a_handle_that_leads_to_another_block_is_damaged(world: PrefillWor
     report = await world.on(Crossed()).fetch(PROMPTS, policy, engine)
     assert counts(report) == {"num_damaged": 3, "reused_tokens": 3 * len(SYSTEM)}
     assert sampled(engine) == sampled(engine_of())
+
+
+@pytest.mark.parametrize("change", [{"num_heads": 4}, {"dtype": torch.bfloat16}])
+async def test_kv_that_is_not_what_its_scope_says_is_damaged(world: PrefillWorld, change: dict[str, object]) -> None:
+    policy, engine = await world.policy(), engine_of()
+    prompt, layout = PROMPTS[0], engine.layout
+    scope = prefix_scope(policy, str(world.folder), layout)
+    size = (layout.num_layers, change.get("num_heads", layout.num_kv_heads), len(prompt) - 1, layout.head_dim)
+    zeros = torch.zeros(size, dtype=change.get("dtype", torch.float32))
+    blocks = blocks_of(prompt[:-1])
+    data = encode_kv(scope, KvTensors(tuple(block.hash for block in blocks), zeros, zeros))
+    piece = KvPiece(tuple(KvBlock(block.hash, block.start, block.num_tokens) for block in blocks), data)
+    await world.context.store.prefix_kv.put(RUN, scope, [piece])
+    assert counts(await world.fetch([prompt], policy, engine)) == {"num_damaged": 1}
 
 
 class Evicting(MemoryPrefixKv):

@@ -43,6 +43,7 @@ def test_a_piece_holds_the_bits_of_its_blocks() -> None:
     first, second = prefix(*SYSTEM, *range(500, 570)), prefix(*SYSTEM, 9)
     for piece, source, start in zip(cut([first, second]), (first, first, second), (0, 128, 128), strict=True):
         kv = decode_kv(SCOPE, memoryview(bytearray(piece.data)))
+        assert [block.offset for block in piece.blocks] == [BLOCK_TOKENS * at for at in range(len(piece.blocks))]
         for block in piece.blocks:
             into, of = slice(block.offset, block.offset + block.num_tokens), start + block.offset
             assert torch.equal(kv.keys[:, :, into], source.keys[:, :, of : of + block.num_tokens])

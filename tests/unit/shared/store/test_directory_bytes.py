@@ -20,6 +20,20 @@ def test_only_whole_files_are_there(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / REF.id]
 
 
+async def test_a_file_is_whole_when_it_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, write_bytes = [], Path.write_bytes
+
+    def watched(path: Path, data: bytes) -> int:
+        written.append(path)
+        assert not (tmp_path / REF.id).exists()
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", watched)
+    await DirectoryBytes(tmp_path).put(REF, b"bytes")
+    assert (tmp_path / REF.id).read_bytes() == b"bytes"
+    assert written != [tmp_path / REF.id]
+
+
 async def test_what_was_read_stays_though_it_is_deleted_and_changes_nothing(tmp_path: Path) -> None:
     content = DirectoryBytes(tmp_path)
     await content.put(REF, b"bytes")

@@ -138,6 +138,19 @@ async def test_a_run_is_deleted_with_all_its_versions(store: PrefixKvStore, redi
     assert await redis.keys("") == []
 
 
+async def test_what_nobody_knows_of_goes_with_its_version_or_its_run(redis: RedisConnection, tmp_path: Path) -> None:
+    store = open_prefix_kv(PrefixKvSettings.from_environment({"RLHFLESS_PREFIX_KV_URL": tmp_path.as_uri()}), redis)
+    old, new = (of_version(digest) for digest in ("01", "02"))
+    folders = [tmp_path / "run-1" / scope.weights_digest for scope in (old, new)]
+    for scope, folder in zip((old, new), folders, strict=True):
+        await store.put("run-1", scope, [piece("a")])
+        (folder / ".kv-cut-off").write_bytes(b"a")
+    await store.purge("run-1", keep={new.weights_digest})
+    assert [folder.exists() for folder in folders] == [False, True]
+    await store.delete_run("run-1")
+    assert not (tmp_path / "run-1").exists()
+
+
 async def test_without_a_store_nothing_is_kept_and_nobody_fails() -> None:
     store = NoPrefixKv()
     assert await store.put("run-1", SCOPE, [piece("a"), piece("b")]) == PutReport(0, 0, 2)
