@@ -90,8 +90,8 @@ async def test_a_learner_that_makes_a_version_out_of_turn_is_refused(tmp_path: P
     run, head = await world.context(), await first_head(world)
     publish = world.stages.learner._publish
 
-    async def skip(key: object, model: object, version: int, made_of: object, context: object) -> object:
-        return await publish(key, model, version + 1, made_of, context)  # type: ignore[arg-type]
+    async def skip(key: object, model: object, version: int, *rest: object) -> object:
+        return await publish(key, model, version + 1, *rest)  # type: ignore[arg-type]
 
     world.stages.learner._publish = skip  # type: ignore[method-assign, assignment]
     with pytest.raises(ContractBroken, match="learner made version 2 of version 0"):
