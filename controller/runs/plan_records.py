@@ -4,6 +4,7 @@ A record is stored as soon as a round is planned, and again, with what was measu
 step. It is kept as long as the run and takes a few kilobytes, whatever the size of the batch.
 """
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -137,7 +138,7 @@ class PlanRecords:
 
     async def add(self, batch: BatchKey, planned: Planned) -> None:
         """Store a round's plan, for people who want to know what is going on."""
-        added = round_record(batch.round, planned)
+        added = await asyncio.to_thread(round_record, batch.round, planned)
         self._record = replace(self._record, rounds=(*self._record.rounds, added))
         run = self._run
         await run.store.records.put_plan(run.run, self._record.step, fence=run.fence, plan=format_record(self._record))

@@ -1,5 +1,6 @@
 """What a step leaves besides its head: lengths, plan and trace in the store, metrics for people, a learnt speed."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -7,7 +8,7 @@ from controller.runs.context import RunContext
 from controller.runs.holding import Holding
 from controller.runs.length_history import extended, format_records, records_of, row_and_epoch
 from controller.runs.observed import ObservedRound
-from controller.runs.plan_records import PlanRecords, format_record, plan_digest
+from controller.runs.plan_records import PlanRecord, PlanRecords, format_record, plan_digest
 from controller.runs.profiles import learnt, read_speed, with_lengths, with_prefill, with_stages, write_speed
 from controller.runs.schedule_metrics import measure_round, schedule_metrics
 from controller.runs.trace import TraceRound, TraceRow, TraceStay, TraceStep, encode_step
@@ -31,23 +32,32 @@ async def record_step(
     holding: Holding,
     timings_s: Mapping[str, float],
 ) -> Recorded:
-    """Put together what the step leaves, and learn how fast its actors were."""
-    measured = [measure_round(one) for one in rounds]
-    metrics = schedule_metrics(rounds, measured, holding.decided)
+    """Put together what the step leaves, and learn how fast its actors were.
+
+    What takes long for a large batch is beside the event loop, which has the run's lease to keep.
+    """
+    measured, decided = [measure_round(one) for one in rounds], holding.decided
+    metrics = await asyncio.to_thread(schedule_metrics, rounds, measured, decided)
     for one in rounds:
         prefilled = one.sampled.prefilled
         for name, value in {} if prefilled is None else prefilled.metrics().items():
             metrics[name] = metrics.get(name, 0.0) + value
     await _learn(run, rounds, timings_s, metrics)
-    step = plans.record.step
-    trace = encode_step(trace_step(rounds, timings_s), trace_rows(rounds)) if run.config.trainer.trace else None
-    records = StepRecords(
-        step=step,
-        lengths=_lengths(rounds),
-        plan=format_record(plans.finished(measured, holding.decided)),
-        trace=trace,
-    )
+    plan = plans.finished(measured, decided)
+    records = await asyncio.to_thread(step_records, rounds, plan, timings_s, has_trace=run.config.trainer.trace)
     return Recorded(records=records, metrics=metrics)
+
+
+def step_records(
+    rounds: Sequence[ObservedRound], plan: PlanRecord, timings_s: Mapping[str, float], *, has_trace: bool
+) -> StepRecords:
+    """What is stored with the head behind the step. Pure."""
+    return StepRecords(
+        step=plan.step,
+        lengths=_lengths(rounds),
+        plan=format_record(plan),
+        trace=encode_step(trace_step(rounds, timings_s), trace_rows(rounds)) if has_trace else None,
+    )
 
 
 async def _learn(
@@ -155,4 +165,14 @@ def trace_stays(facts: CompletionFacts) -> tuple[TraceStay, ...]:
                 num_tokens=facts.num_tokens,
             ),
         )
-    return tuple(TraceStay(**asdict(stay)) for stay in facts.stays)
+    return tuple(
+        TraceStay(
+            shard=stay.shard,
+            instance=stay.instance,
+            started_at=stay.started_at,
+            first_token_at=stay.first_token_at,
+            ended_at=stay.ended_at,
+            num_tokens=stay.num_tokens,
+        )
+        for stay in facts.stays
+    )

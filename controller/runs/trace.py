@@ -17,7 +17,7 @@ Stored, the lines of one step are compressed together: some 40 bytes for a compl
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -161,10 +161,10 @@ def read_trace(lines: Iterable[str]) -> Iterator[tuple[TraceStep, tuple[TraceRow
 
 
 def encode_step(step: TraceStep, rows: Sequence[TraceRow]) -> bytes:
-    """One step with its completions, compressed for the store."""
+    """One step with its completions, compressed for the store: a second or more for the largest steps."""
     ordered = sorted(rows, key=lambda row: (row.round, row.row, row.epoch, row.sample))[:MAX_ROWS]
     lines: list[TraceLine] = [step, *ordered]
-    texts = (json.dumps(_rounded(asdict(line)), separators=(",", ":")) for line in lines)
+    texts = (json.dumps(_rounded(LINE.dump_python(line)), separators=(",", ":")) for line in lines)
     return zlib.compress("".join(f"{text}\n" for text in texts).encode(), 6)
 
 

@@ -1,11 +1,14 @@
 """What steps leave in the store: lengths, plans, traces; once each, and only of training."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from controller.runs import plan_records, step_records
 from controller.runs.initial import initial_head
 from controller.runs.length_history import parse_records
 from controller.runs.loop import RunLoop
@@ -152,6 +155,31 @@ async def test_a_trace_can_be_switched_off(tmp_path: Path) -> None:
     await world.drive()
     assert await trace_of(world) == []
     assert (await plan_of(world, 2)).state == "done"
+
+
+@in_virtual_time
+async def test_what_takes_long_for_large_batches_is_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile the loop keeps the leases of all runs."""
+    threads: dict[str, threading.Thread] = {}
+
+    def watched(module: ModuleType, name: str) -> None:
+        function = getattr(module, name)
+
+        def call(*arguments: Any) -> Any:
+            threads[name] = threading.current_thread()
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    watched(step_records, "schedule_metrics")
+    watched(step_records, "encode_step")
+    watched(plan_records, "plan_digest")
+    world = await make_world(tmp_path, trainer__total_training_steps=1)
+    await world.drive()
+    assert threads.keys() == {"schedule_metrics", "encode_step", "plan_digest"}
+    assert threading.current_thread() not in threads.values()
 
 
 def facts(*stays: Stay) -> CompletionFacts:
