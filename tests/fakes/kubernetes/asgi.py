@@ -141,7 +141,14 @@ class _QuietServer(uvicorn.Server):
 async def served(app: App, **options: Any) -> AsyncIterator[str]:
     """The host and port of a real server of the application, on this loop. ``options`` are uvicorn's."""
     config = uvicorn.Config(
-        app, port=0, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=0, **options
+        app,
+        port=0,
+        interface="asgi3",
+        log_level="critical",
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=0,
+        **options,
     )
     server = _QuietServer(config)
     serving = asyncio.create_task(server.serve())
