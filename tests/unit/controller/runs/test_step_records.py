@@ -1,6 +1,7 @@
 """What steps leave in the store: lengths, plans, traces; once each, and only of training."""
 
-import threading
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -162,24 +163,36 @@ async def test_what_takes_long_for_large_batches_is_beside_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meanwhile the loop keeps the leases of all runs."""
-    threads: dict[str, threading.Thread] = {}
+    beside: dict[str, bool] = {}
+    to_thread, is_beside = asyncio.to_thread, False
 
-    def watched(module: ModuleType, name: str) -> None:
+    async def note_thread(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        def work() -> Any:
+            nonlocal is_beside
+            is_beside = True
+            try:
+                return function(*arguments, **named)
+            finally:
+                is_beside = False
+
+        return await to_thread(work)
+
+    def watch(module: ModuleType, name: str) -> None:
         function = getattr(module, name)
 
         def call(*arguments: Any) -> Any:
-            threads[name] = threading.current_thread()
+            beside[name] = is_beside
             return function(*arguments)
 
         monkeypatch.setattr(module, name, call)
 
-    watched(step_records, "schedule_metrics")
-    watched(step_records, "encode_step")
-    watched(plan_records, "plan_digest")
+    monkeypatch.setattr(asyncio, "to_thread", note_thread)
+    watch(step_records, "schedule_metrics")
+    watch(step_records, "encode_step")
+    watch(plan_records, "plan_digest")
     world = await make_world(tmp_path, trainer__total_training_steps=1)
     await world.drive()
-    assert threads.keys() == {"schedule_metrics", "encode_step", "plan_digest"}
-    assert threading.current_thread() not in threads.values()
+    assert beside == {"schedule_metrics": True, "encode_step": True, "plan_digest": True}
 
 
 def facts(*stays: Stay) -> CompletionFacts:
