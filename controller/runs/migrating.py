@@ -4,7 +4,7 @@ progress ─▶ decide_migrations ─▶ mail "cut" ─▶ the actor saves its s
                                                       └▶ takers are told, and go on with them
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.runs.actor_hold import ActorHold
@@ -63,10 +63,23 @@ class WorkerCalls:
     """The worker calls of a batch."""
 
     num_shards: int
+    beside_learner: Collection[int] = ()
+    """Shards whose calls go to the learner's process."""
     open: dict[int, int] = field(default_factory=dict)
     """By shard: the segment of the call that is on its way."""
     answered: set[str] = field(default_factory=set)
-    """Instances that have answered a last call."""
+    """Replicas of rollout that have answered a last call."""
+
+    def note_answer(self, shard: int, instance: str) -> None:
+        """The shard's last call was answered."""
+        del self.open[shard]
+        if shard not in self.beside_learner:
+            self.answered.add(instance)
+
+    def busy(self, reports: Mapping[int, RolloutProgress]) -> dict[int, str | None]:
+        """By shard of a call that a replica of rollout works on: its instance, if that has reported."""
+        own = [shard for shard in self.open if shard not in self.beside_learner]
+        return {shard: reports[shard].instance if shard in reports else None for shard in own}
 
 
 async def watch_actors(
@@ -86,8 +99,7 @@ async def watch_actors(
             # Workers go on by themselves; there is another look soon.
             continue
         if hold is not None:
-            busy = {shard: reports[shard].instance if shard in reports else None for shard in calls.open}
-            await hold.give_back(busy, calls.answered)
+            await hold.give_back(calls.busy(reports), calls.answered)
 
 
 class Migrator:

@@ -60,7 +60,9 @@ async def sample_batch(
     )
     outputs: list[RolloutOutputs] = []
     expected, found = sum(len(item.samples) for item in items), 0
-    calls, segments = WorkerCalls(num_shards=plan.num_actors), [0] * plan.num_actors
+    beside_learner = frozenset(filter(plan.is_beside_learner, range(plan.num_actors)))
+    calls = WorkerCalls(num_shards=plan.num_actors, beside_learner=beside_learner)
+    segments = [0] * plan.num_actors
     num_actors = plan.num_actors
     for _ in range(MAX_PASSES):
         async with beside(watch_actors(run, batch, calls, migration, hold)):
@@ -97,7 +99,7 @@ async def _work(
     Returns the segment after the last.
     """
     # Where the learner's process can sample, the longest work is there: it has the weights in memory.
-    beside = Stage.LEARNER if plan.is_beside_learner(shard) else None
+    beside = Stage.LEARNER if shard in calls.beside_learner else None
     for segment in range(first, MAX_SEGMENTS):
         calls.open[shard] = segment
         key = CallKey(**batch.model_dump(), stage=Stage.ROLLOUT, shard=shard, segment=segment)
@@ -106,7 +108,6 @@ async def _work(
         )
         outputs.append(reply.outputs)
         if reply.status == "done":
-            del calls.open[shard]
-            calls.answered.add(reply.served.instance)
+            calls.note_answer(shard, reply.served.instance)
             return segment + 1
     raise StageUnavailable(f"rollout asked to be continued {MAX_SEGMENTS} times")

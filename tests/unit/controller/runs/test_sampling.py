@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.runs.actor_hold import ActorHold
 from controller.runs.errors import StageUnavailable
 from controller.runs.sampling import LOST_LEASE_S, publish_prompts, sample_batch
 from controller.scheduling.plan import plan_evenly
@@ -16,9 +17,10 @@ from shared.contracts.prompt import PromptBatch
 from shared.contracts.rollout import MultiTurn, RolloutOutputs, WorkItem
 from shared.contracts.stage import Stage
 from shared.service.handler import Outcome
+from tests.fakes.paced_rollout import PacedRollout
 from tests.fakes.sampled import BATCH, POLICY, PROMPTS, ROWS, SAMPLING, sample
 from tests.fakes.virtual import in_virtual_time
-from tests.fakes.world import RUN, World, make_world
+from tests.fakes.world import RUN, SPECS, World, make_world
 
 
 async def stored(world: World) -> set[SampleId]:
@@ -156,6 +158,29 @@ async def test_a_resumed_batch_goes_on_by_a_plan_that_splits_groups_and_prefills
     assert (before.inputs.num_samples, before.inputs.prefix_kv) == (2, False)
     assert (after.inputs.num_samples, after.inputs.prefix_kv) == (1, True)
     assert len(await stored(world)) == 8
+
+
+@in_virtual_time
+async def test_an_actor_beside_the_learner_holds_no_replica_of_rollout(tmp_path: Path) -> None:
+    """It works the longest, and meanwhile the replicas of rollout go, down to the last."""
+    specs = tuple(
+        replace(spec, stages=(Stage.LEARNER, Stage.ROLLOUT)) if spec.name == "learner" else spec for spec in SPECS
+    )
+    world = await make_world(tmp_path, specs=specs)
+    lengths = {(row, sample): 4 if row == ROWS[3] else 20 for row in ROWS for sample in range(2)}
+    world.stages.rollout.handle = PacedRollout(lengths).handle
+    run = await world.context()
+    plan = plan_evenly(ROWS, group_size=2, resources=run.resources, num_actors=2)
+    items, until = [item for queue in plan.assigned for item in queue], run.platform.now() + 600.0
+    plan = replace(plan, assigned=(tuple(items[:3]), tuple(items[3:])), placement=("learner", "anywhere"))
+    await run.platform.scale(Stage.ROLLOUT, 1, hold_until=until)
+    hold = ActorHold(run.platform, 1, until=until)
+    prompts = await publish_prompts(run, BATCH, PROMPTS)
+    await sample_batch(run, BATCH, plan, prompts, POLICY, SAMPLING, hold=hold)
+    assert len(await stored(world)) == 8
+    assert {call.key.shard for call in world.stages.seen(Stage.ROLLOUT)} == {0, 1}
+    [state] = [each for each in await run.platform.functions() if each.name == "rollout"]
+    assert state.min_scale == 0
 
 
 @in_virtual_time
