@@ -244,6 +244,25 @@ async def test_kv_that_is_not_what_its_scope_says_is_damaged(world: PrefillWorld
     assert counts(await world.fetch([prompt], policy, engine)) == {"num_damaged": 1}
 
 
+async def test_blocks_of_two_blobs_are_taken_each_from_its_own(world: PrefillWorld) -> None:
+    policy, engine = await world.policy(), Holding()
+    layout, tokens = engine.layout, SYSTEM
+    scope, blocks = prefix_scope(policy, str(world.folder), layout), blocks_of(tokens)
+    hashes = tuple(block.hash for block in blocks)
+    ones, twos = (
+        torch.full((layout.num_layers, layout.num_kv_heads, len(tokens), layout.head_dim), value)
+        for value in (1.0, 2.0)
+    )
+    first = KvTensors(hashes[:1], ones[:, :, :BLOCK_TOKENS], ones[:, :, :BLOCK_TOKENS])
+    for kv in (KvTensors(hashes, twos, twos), first):
+        parts = tuple(KvBlock(block.hash, block.start, block.num_tokens) for block in blocks[: len(kv.block_hashes)])
+        await world.context.store.prefix_kv.put(RUN, scope, [KvPiece(parts, encode_kv(scope, kv))])
+    await world.fetch([(*tokens, 1)], policy, engine)  # type: ignore[arg-type]  # the part of one that it uses
+    expected = torch.cat([ones[:, :, :BLOCK_TOKENS], twos[:, :, BLOCK_TOKENS:]], dim=2)
+    assert torch.equal(engine.held[tokens].keys, expected)
+    assert torch.equal(engine.held[tokens].values, expected)
+
+
 class Evicting(MemoryPrefixKv):
     """Keeps handles and drops some of the bytes."""
 

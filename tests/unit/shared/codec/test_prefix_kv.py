@@ -80,6 +80,7 @@ WHOLE = bytes(encode_kv(SCOPE, kv_of()))
         with_header(WHOLE, {"values": {"dtype": "F32", "shape": [3, 2, 5, 5], "data_offsets": [480, 960]}}),
         with_header(WHOLE, {"keys": {"dtype": "F32", "shape": [120], "data_offsets": [0, 480]}}),
         with_header(WHOLE, {"keys": {"dtype": "F32", "shape": [3, 2, 5, 4], "data_offsets": [-480, 0]}}),
+        with_header(WHOLE, {"keys": {"dtype": "F32", "shape": [3, 2, 5, 4], "data_offsets": [-8, 472]}}),
         with_header(WHOLE, {"keys": {"dtype": "F32", "shape": [3, 2, 5, 4], "data_offsets": [0, 4800]}}),
         with_header(WHOLE, {"keys": {"dtype": "F32", "shape": [3, 2, 5, 4], "data_offsets": [600, 1080]}}),
         with_header(WHOLE, {"keys": {"dtype": "I9", "shape": [3, 2, 5, 4], "data_offsets": [0, 480]}}),
