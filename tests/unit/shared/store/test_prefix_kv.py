@@ -1,5 +1,6 @@
 """Prefix KV in every adapter: found by its whole key only, within a budget, and gone when its version ends."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,16 @@ async def test_other_versions_go_for_room_the_oldest_first(store: PrefixKvStore)
     with pytest.raises(MissingBlob):
         await store.read(old.blob)
     assert set(await store.find("run-1", second, ["b-1"])) == {"b-1"}
+
+
+async def test_a_version_is_as_old_as_what_was_last_put_of_it(store: PrefixKvStore) -> None:
+    first, second, third = (of_version(digest) for digest in ("01", "02", "03"))
+    for scope, name in ((first, "a"), (second, "b"), (first, "c")):
+        await store.put("run-1", scope, [piece(name, 30)])
+        await asyncio.sleep(0.005)  # ages are in milliseconds
+    await store.put("run-1", third, [piece("d", 40)])
+    assert await store.find("run-1", second, ["b-1"]) == {}
+    assert set(await store.find("run-1", first, ["a-1", "c-1"])) == {"a-1", "c-1"}
 
 
 async def test_what_can_never_fit_drops_nothing(store: PrefixKvStore) -> None:

@@ -52,6 +52,9 @@ async def test_an_older_policy_and_other_kinds_are_not_remembered(behind: Memory
 async def test_a_deleted_run_is_forgotten(behind: MemoryBlobs) -> None:
     blobs = RecentBlobs(behind)
     ref = await blobs.put("run", 3, "policy", b"weights")
+    await behind.delete_run("run")
+    await blobs.delete_run("run-2")
+    assert await blobs.get(ref) == b"weights"
     await blobs.delete_run("run")
     with pytest.raises(MissingBlob):
         await blobs.get(ref)
