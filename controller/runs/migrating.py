@@ -12,7 +12,7 @@ from controller.runs.actor_reports import Heard
 from controller.runs.context import RunContext
 from controller.scheduling.decode_profile import DecodeProfile
 from controller.scheduling.lengths import LengthEstimate
-from controller.scheduling.migration import ActorProgress, Cut, MigrationFigures, decide_migrations
+from controller.scheduling.migration import ActorProgress, Cut, MigrationFigures, Spent, decide_migrations
 from controller.scheduling.observations import SchedulePolicy, StepObservations
 from controller.scheduling.plan import PRIOR
 from controller.scheduling.remaining import Remaining, remaining
@@ -114,9 +114,14 @@ class Migrator:
         """By shard: the segment that was cut."""
         self._calm_until = 0.0
         self._is_settled = True
+        self._began_at = self._looked_at = run.platform.now()
+        self._held_s = 0.0
 
     async def look(self, reports: Mapping[int, RolloutProgress], calls: WorkerCalls) -> None:
         """Decide once, and tell the actors."""
+        now = self._run.platform.now()
+        self._held_s += len(calls.open) * (now - self._looked_at)
+        self._looked_at = now
         if any(calls.open.get(shard) == segment for shard, segment in self._cut.items()):
             # Before it has answered nobody knows what it left to whom.
             self._is_settled = False
@@ -124,8 +129,8 @@ class Migrator:
         if self._cut:
             await self._offer_what_nobody_comes_for(calls)
         if not self._is_settled:
-            self._is_settled, self._calm_until = True, self._run.platform.now() + CALM_S
-        if self._run.platform.now() < self._calm_until:
+            self._is_settled, self._calm_until = True, now + CALM_S
+        if now < self._calm_until:
             return
         figures = self._migration.figures
         if reports.keys() != calls.open.keys():
@@ -133,7 +138,12 @@ class Migrator:
             figures = replace(figures, end_game=False)
         progress = [as_progress(report) for _, report in sorted(reports.items())]
         cuts = decide_migrations(
-            progress, self._migration.profile, figures, already_cut=self._cut, remaining=self._remaining(reports)
+            progress,
+            self._migration.profile,
+            figures,
+            already_cut=self._cut,
+            remaining=self._remaining(reports),
+            spent=Spent(time_s=now - self._began_at, held_s=self._held_s),
         )
         for cut in cuts:
             await self._post(cut, reports[cut.shard])

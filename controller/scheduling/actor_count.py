@@ -1,4 +1,4 @@
-"""How many actors sample a batch: the best of every number, by expected time and cost.
+"""How many actors sample a batch: the best of all numbers, by expected time and cost.
 
 RLHFless (arXiv 2602.22718, section on actor scaling) takes
 
@@ -15,6 +15,10 @@ The scaling has a trap, which the paper notes as a distortion: it forgets magnit
 hundredth more or ten times as much, C~ goes from 0 to 1; so lambda = 0.5 is no exchange rate between seconds and
 GPU-seconds, and the range N_min..N_max is part of the choice.
 
+Each number is compared with the assignment that suits it, by what that is expected to take with errors in the lengths
+(``assignment_choice``): without them it would look as if more actors always made the step shorter. Beyond a dozen, only
+numbers that differ by ``FINEST`` are compared, and always the fewest and the most.
+
 Locality makes the first actor start early (``locality``): the paper's overlap constraint then holds for all others, and
 only numbers that meet it are candidates, unless none does.
 
@@ -30,17 +34,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.scheduling.actor_time import ROUNDING, Floats, Ints, TimedWork, Work
-from controller.scheduling.assignment import Arrangement, cheapest_cuts, even_cuts
+from controller.scheduling.assignment import Arrangement, Assignment, Bools, Fixed, cheapest_cuts, even_cuts
+from controller.scheduling.assignment_choice import choose_parts
 from controller.scheduling.decode_profile import DecodeProfile
-
-Bools = NDArray[np.bool_]
 
 THREAD_EXPONENT = 0.5
 """Two threads were measured 1.24 to 1.5 times as fast as one, on models of a few million parameters."""
 SCORE_TIE = 1e-9
+FINEST = 0.08
+"""Share by which compared numbers of actors differ at least: times are not known to less (``assignment_choice``)."""
 ROWS_AT_ONCE = 512
 """Numbers of actors that are compared together: their cuts are a table of as many columns as the most actors."""
 
@@ -80,6 +84,8 @@ class Candidate:
     """Unit-seconds (GPU-seconds; core-seconds without GPUs) that all actors hold."""
     score: float = 0.0
     """lambda · T~ + (1 - lambda) · C~; the least is chosen."""
+    assignment: Fixed = "sorted_equal"
+    """That time and cost are of."""
     overlaps: bool = True
     """Whether the start of all others is hidden behind the actor beside the learner."""
 
@@ -90,7 +96,7 @@ class Comparison:
 
     table: tuple[Candidate, ...]
     arrangements: Mapping[int, Arrangement]
-    """By the number of actors: who gets which part of the sorted work."""
+    """By the number of actors: who gets which part of the sorted work, whatever else may be better."""
 
 
 def choose_num_actors(num_items: int, num_threads: int, max_actors: int) -> int:
@@ -124,6 +130,14 @@ def fewest_in_waves(with_room: int, most: int) -> int:
     return -(-with_room // waves)
 
 
+def numbers_to_compare(least: int, most: int) -> list[int]:
+    """Every number from ``least`` to ``most``, but of large ones only those that differ by a share of ``FINEST``."""
+    numbers = [least]
+    while numbers[-1] < most:
+        numbers.append(min(most, max(numbers[-1] + 1, int(numbers[-1] * (1 + FINEST)))))
+    return numbers
+
+
 def shared_profile(profile: DecodeProfile, num_actors: int, threads: int, profile_threads: int) -> DecodeProfile:
     """The speed of each of so many actors that compute on the same threads, each on its part of them.
 
@@ -146,16 +160,17 @@ def compare(
     profile: DecodeProfile,
     limits: ActorLimits,
     lambda_: float,
-    *,
-    unequal: bool = True,
+    assignment: Assignment = "sorted_unequal",
 ) -> Comparison:
     """Every number of actors that is given, in that order, each with the cut of its work.
+
+    An ``assignment`` that does not cut sorted work is compared as if it were the equal cut.
 
     ``batches`` holds the work, cut into enough parts, and the numbers of actors to compare for it.
     """
     rows: list[_Row] = []
     for work, numbers in batches:
-        rows += _rows(work, np.array(numbers), profile, limits, unequal=unequal) if numbers else []
+        rows += _rows(work, np.array(numbers), profile, limits, lambda_, assignment) if numbers else []
     new = np.maximum(0, np.array([row.num_actors for row in rows]) - limits.num_warm)
     time_s = np.array([row.time_s for row in rows]) + np.where(new > 0, limits.start_s, 0.0)
     if limits.shared_threads is None:
@@ -163,7 +178,14 @@ def compare(
     else:
         cost = limits.shared_threads * time_s
     table = tuple(
-        Candidate(num_actors=row.num_actors, time_s=seconds, cost=price, score=value, overlaps=row.overlaps)
+        Candidate(
+            num_actors=row.num_actors,
+            time_s=seconds,
+            cost=price,
+            score=value,
+            assignment=row.assignment,
+            overlaps=row.overlaps,
+        )
         for row, seconds, price, value in zip(
             rows, time_s.tolist(), cost.tolist(), score(time_s, cost, lambda_).tolist(), strict=True
         )
@@ -197,26 +219,47 @@ class _Row:
 
     num_actors: int
     arrangement: Arrangement
+    assignment: Fixed
     time_s: float
     held_s: float
     overlaps: bool
 
 
-def _rows(work: Work, numbers: Ints, profile: DecodeProfile, limits: ActorLimits, *, unequal: bool) -> list[_Row]:
+def _rows(
+    work: Work,
+    numbers: Ints,
+    profile: DecodeProfile,
+    limits: ActorLimits,
+    lambda_: float,
+    assignment: Assignment,
+) -> list[_Row]:
     rows: dict[int, _Row] = {}
     places = np.arange(len(work.counts))
+    shared = limits.shared_threads is not None
     for alike in _alike(numbers, limits):
         counts = numbers[alike]
-        timed = TimedWork(work, profile_of(profile, int(counts[0]), limits))
-        cuts, seconds = cheapest_cuts(timed, counts) if unequal else even_cuts(timed, counts)
-        columns = (counts.tolist(), seconds.max(axis=1).tolist(), seconds.sum(axis=1).tolist())
+        speed = profile_of(profile, int(counts[0]), limits)
+        timed = TimedWork(work, speed)
+        is_balanced: Bools = np.zeros(len(counts), dtype=bool)
+        if assignment == "auto":
+            chosen = choose_parts(work, timed, speed, counts, lambda_, shared_threads=shared)
+            cuts, cut_s, seconds, is_balanced = chosen.cuts, chosen.cut_seconds, chosen.seconds, chosen.is_balanced
+            time_s, held_s = chosen.time_s, chosen.held_s
+        else:
+            cuts, cut_s = cheapest_cuts(timed, counts) if assignment == "sorted_unequal" else even_cuts(timed, counts)
+            seconds, time_s, held_s = cut_s, cut_s.max(axis=1), cut_s.sum(axis=1)
+        sorted_as: Fixed = (
+            "sorted_equal" if assignment != "auto" and assignment != "sorted_unequal" else "sorted_unequal"
+        )
+        columns = (counts.tolist(), time_s.tolist(), held_s.tolist(), is_balanced.tolist())
         hidden = _overlap(seconds, counts, limits).tolist()
-        for row, (count, time_s, held_s) in enumerate(zip(*columns, strict=True)):
+        for row, (count, slowest_s, sum_s, mixed) in enumerate(zip(*columns, strict=True)):
             rows[count] = _Row(
                 num_actors=count,
-                arrangement=Arrangement(places=places, cuts=cuts[row, : count + 1], seconds=seconds[row, :count]),
-                time_s=time_s,
-                held_s=held_s,
+                arrangement=Arrangement(places=places, cuts=cuts[row, : count + 1], seconds=cut_s[row, :count]),
+                assignment="balanced" if mixed else sorted_as,
+                time_s=slowest_s,
+                held_s=sum_s,
                 overlaps=hidden[row],
             )
     return [rows[number] for number in numbers.tolist()]

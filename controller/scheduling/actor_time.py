@@ -116,11 +116,13 @@ class TimedWork:
         """``is_sorted``: all of the work, as ``first_within`` needs it; else only within each run that is asked."""
         self.size = len(work.counts)
         base, capacity = profile.base_s, profile.kv_capacity_tokens
-        self._work = _sums(
+        self.share_s = (
             profile.prefill_token_s * work.prompt_tokens
             + profile.per_sequence_s * work.tokens
             + profile.per_context_token_s * work.context
         )
+        """What each load costs wherever it runs: all but the base. [n]"""
+        self._work = _sums(self.share_s)
         self._longest_s = np.concatenate([[0.0], base * work.longest])
         self._waves = _Waves(work, profile, is_sorted=is_sorted)
         self._throughput: list[Floats] = []

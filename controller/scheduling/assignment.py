@@ -12,8 +12,8 @@ prompt besides what is additive, lower cuts cost less: no other cut within the b
 the number of waves counts too, and the equal cut is kept where it is better). Assignment is by prompt, so that a group
 meets in one actor and its prompt is prefilled once.
 
-The baselines: ``random``, seeded; ``balanced``, the longest first to the actor with the least so far (LPT);
-``in_order``, as the batch comes.
+Mixed parts are ``balanced``, the longest first to the actor with the least so far (LPT), ``random``, which is seeded,
+and ``in_order``, as the batch comes; the last two know no lengths.
 """
 
 import hashlib
@@ -23,13 +23,17 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.scheduling.actor_time import ROUNDING, Floats, Ints, TimedWork, Work
 from controller.scheduling.decode_profile import DecodeProfile
 
+Bools = NDArray[np.bool_]
 T = TypeVar("T")
 
-Assignment = Literal["sorted_unequal", "sorted_equal", "random", "balanced", "in_order"]
+Assignment = Literal["auto", "sorted_unequal", "sorted_equal", "random", "balanced", "in_order"]
+"""``auto`` is the best of the sorted ones and the balanced one (``assignment_choice``)."""
+Fixed = Literal["sorted_unequal", "sorted_equal", "random", "balanced", "in_order"]
 
 
 ROWS_AT_ONCE = 64
@@ -72,7 +76,7 @@ class Arrangement:
         return part
 
 
-def arrange(work: Work, profile: DecodeProfile, num_actors: int, assignment: Assignment, seed: int = 0) -> Arrangement:
+def arrange(work: Work, profile: DecodeProfile, num_actors: int, assignment: Fixed, seed: int = 0) -> Arrangement:
     """Assign the work to so many actors, each of which gets something; ``seed`` is that of a random assignment."""
     size = len(work.counts)
     count = np.array([num_actors])
@@ -87,8 +91,7 @@ def arrange(work: Work, profile: DecodeProfile, num_actors: int, assignment: Ass
             actor_of = np.empty(size, dtype=np.int64)
             actor_of[order] = np.repeat(np.arange(num_actors), np.diff(equal_cuts(size, count)[0]))
         case "balanced":
-            each = TimedWork(work, profile).seconds(np.arange(size), np.arange(1, size + 1))
-            actor_of = balanced(each, num_actors)
+            actor_of = balanced(profile.base_s * work.longest, TimedWork(work, profile).share_s, num_actors)
     return _gathered(work, profile, actor_of, num_actors)
 
 
@@ -101,14 +104,18 @@ def shuffled(size: int, seed: int) -> Ints:
     return np.array(sorted(range(size), key=draw), dtype=np.int64)
 
 
-def balanced(seconds: Floats, num_actors: int) -> Ints:
-    """The actor of each place: the longest first, each to the actor that has the least seconds so far (LPT)."""
-    actors = [(0.0, number) for number in range(num_actors)]
-    actor_of = np.empty(len(seconds), dtype=np.int64)
-    for place in np.argsort(-seconds, kind="stable").tolist():
-        total, actor = heapq.heappop(actors)
-        actor_of[place] = actor
-        heapq.heappush(actors, (total + float(seconds[place]), actor))
+def balanced(base_s: Floats, share_s: Floats, num_actors: int) -> Ints:
+    """The actor of each place: the longest first, each to the actor that has the least seconds so far (LPT).
+
+    An actor has the base of its longest, which is its first, and the share of all that it is given.
+    """
+    actors = [(0.0, -number) for number in range(num_actors)]
+    actor_of = np.empty(len(share_s), dtype=np.int64)
+    places = zip(range(len(share_s) - 1, -1, -1), base_s[::-1].tolist(), share_s[::-1].tolist(), strict=True)
+    for place, base, share in places:
+        total, actor = actors[0]
+        actor_of[place] = -actor
+        heapq.heapreplace(actors, ((total or base) + share, actor))
     return actor_of
 
 

@@ -9,7 +9,7 @@ is no end game either.
 "Delayed" is not defined there, and a cut too many makes the step longer. Here a cut must pay by the decode profile
 (``tails``): what a released actor saves is what it would still have been held for but for the moment until it is free;
 what that costs is the prefill, or the fetch, of what moves, its share of each step, and the steps by which a taker runs
-longer than it would have. At tau time and cost, before and after, are weighed by lambda as in ``prefill_choice``; the
+longer than it would have. At tau time and cost of the step, before and after, are weighed by lambda as everywhere; the
 end game takes no longer, up to ``EQUAL_TIME``. So it is, too, on cores that all actors share: what is released there is
 only what a replica asks for, which nobody waits a step longer for.
 
@@ -120,6 +120,17 @@ class _Actor:
         return 0.0 if self.is_cut else self.tail.seconds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What the step has taken up to now."""
+
+    time_s: float = 0.0
+    held_s: float = 0.0
+    """Of all its actors together."""
+
+
+NOTHING_SPENT = Spent()
+
 Takers = tuple[tuple[_Actor, int, Tail], ...]
 """Who takes how many, and its tail then."""
 
@@ -130,10 +141,12 @@ def decide_migrations(
     figures: MigrationFigures,
     already_cut: Collection[int] = (),
     remaining: Remaining = UNKNOWN,
+    spent: Spent = NOTHING_SPENT,
 ) -> tuple[Cut, ...]:
     """The actors to empty now. Those ``already_cut`` are neither emptied again nor given anything.
 
-    ``remaining`` tells what each sequence is expected to need still.
+    ``remaining`` tells what each sequence is expected to need still. Of two ways to go on, time and cost of the whole
+    step are compared, with what is ``spent``.
     """
     if figures.tau >= 1:
         return ()
@@ -146,10 +159,10 @@ def decide_migrations(
     # The one with the least left first: it is the easiest to place, and frees its replica all the same.
     for actor in _fewest_first(actors):
         if actor.progress.num_done >= figures.tau * actor.progress.num_assigned - ROUNDING:
-            cuts += _try(actor, actors, profile, figures, "tau")
+            cuts += _try(actor, actors, profile, figures, spent, "tau")
     if figures.end_game and not any(actor.progress.num_waiting for actor in actors):
         for actor in _fewest_first(actors):
-            cuts += _try(actor, actors, profile, figures, "end_game")
+            cuts += _try(actor, actors, profile, figures, spent, "end_game")
     return tuple(cuts)
 
 
@@ -163,7 +176,12 @@ def keeps_kv(with_kv: WithKv, profile: DecodeProfile, bandwidth_bytes_per_s: flo
 
 
 def _try(
-    actor: _Actor, actors: Sequence[_Actor], profile: DecodeProfile, figures: MigrationFigures, reason: Reason
+    actor: _Actor,
+    actors: Sequence[_Actor],
+    profile: DecodeProfile,
+    figures: MigrationFigures,
+    spent: Spent,
+    reason: Reason,
 ) -> list[Cut]:
     """Move everything of an actor if there is room, no sequence moves too often, and it pays: the best way."""
     if actor.is_cut or actor.is_taker or actor.progress.most_moves >= MAX_MOVES:
@@ -174,7 +192,7 @@ def _try(
         token_s = _fetch_token_s(profile, figures.bandwidth_bytes_per_s)
     best: tuple[float, float, Takers] | None = None
     for takers in _ways(actor, actors, token_s, figures.wait_s):
-        gain, saved_s = _gain(actor, takers, actors, figures, reason)
+        gain, saved_s = _gain(actor, takers, actors, figures, spent, reason)
         if saved_s > LEAST_SAVED_S and gain > 0 and (best is None or gain > best[0]):
             best = gain, saved_s, takers
     if best is None:
@@ -204,17 +222,22 @@ def _ways(actor: _Actor, actors: Sequence[_Actor], token_s: float, wait_s: float
 
 
 def _gain(
-    actor: _Actor, takers: Takers, actors: Sequence[_Actor], figures: MigrationFigures, reason: Reason
+    actor: _Actor,
+    takers: Takers,
+    actors: Sequence[_Actor],
+    figures: MigrationFigures,
+    spent: Spent,
+    reason: Reason,
 ) -> tuple[float, float]:
     """What a cut gains, above 0 if it pays, and the held seconds that it saves."""
     before = [one.seconds for one in actors]
     changed = {id(taker): tail.seconds for taker, _, tail in takers} | {id(actor): figures.release_s}
     after = [changed.get(id(one), seconds) for one, seconds in zip(actors, before, strict=True)]
-    slower = math.log(max(after) / max(before))
-    cheaper = math.log(sum(before) / sum(after))
+    cheaper = math.log((spent.held_s + sum(before)) / (spent.held_s + sum(after)))
     if reason == "end_game" or figures.shared_threads:
-        gain = cheaper if slower <= math.log(EQUAL_TIME) else 0.0
+        gain = cheaper if max(after) <= max(before) * EQUAL_TIME else 0.0
     else:
+        slower = math.log((spent.time_s + max(after)) / (spent.time_s + max(before)))
         gain = (1 - figures.lambda_) * cheaper - figures.lambda_ * slower
     return gain, sum(before) - sum(after)
 

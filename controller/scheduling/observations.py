@@ -92,7 +92,7 @@ class StepObservations:
 class SchedulePolicy:
     """Which techniques are on, and their constants: the config's section ``schedule``."""
 
-    assignment: Assignment = "sorted_unequal"
+    assignment: Assignment = "auto"
     length_window: int = 1
     scaling: bool = True
     lambda_: float = 0.7

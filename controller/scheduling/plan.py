@@ -15,6 +15,7 @@ from controller.scheduling.actor_count import (
     compare,
     fewest_in_waves,
     fewest_with_room,
+    numbers_to_compare,
     profile_of,
 )
 from controller.scheduling.assignment import Arrangement, arrange, assign_in_order
@@ -76,16 +77,17 @@ def plan_step(observations: StepObservations, policy: SchedulePolicy) -> StepPla
     limits = _limits(observations, policy)
     batches = _batches(observations, policy, profile, limits)
     by_work = [(parts.work, numbers) for parts, numbers in batches]
-    unequal = policy.assignment == "sorted_unequal"
-    compared = compare(by_work, profile, limits, policy.lambda_, unequal=unequal)
-    num_actors = best(compared.table, limits).num_actors
+    compared = compare(by_work, profile, limits, policy.lambda_, policy.assignment)
+    chosen = best(compared.table, limits)
+    num_actors = chosen.num_actors
     parts = next(parts for parts, numbers in batches if num_actors in numbers)
     speed = profile_of(profile, num_actors, limits)
-    if policy.assignment in ("sorted_unequal", "sorted_equal"):
+    assignment = chosen.assignment if policy.assignment == "auto" else policy.assignment
+    if assignment in ("sorted_unequal", "sorted_equal"):
         arrangement = compared.arrangements[num_actors]
     else:
-        arrangement = arrange(parts.work, speed, num_actors, policy.assignment, observations.seed)
-    if unequal:
+        arrangement = arrange(parts.work, speed, num_actors, assignment, observations.seed)
+    if policy.assignment in ("auto", "sorted_unequal"):
         shared = observations.resources.shared_threads
         parts, arrangement = split_long_groups(parts, arrangement, speed, policy.lambda_, shared_threads=shared)
     prefill = choose_prefill(_prefill_figures(observations, parts, arrangement, speed), policy.prefill, policy.lambda_)
@@ -145,7 +147,7 @@ def _limits(observations: StepObservations, policy: SchedulePolicy) -> ActorLimi
 
 def _batches(
     observations: StepObservations, policy: SchedulePolicy, profile: DecodeProfile, limits: ActorLimits
-) -> list[tuple[Parts, range]]:
+) -> list[tuple[Parts, Sequence[int]]]:
     """The batch in whole groups for as many actors as there are groups, and in slices for more; each with the numbers
     of actors to compare."""
     groups, size = observations.groups, observations.group_size
@@ -157,11 +159,12 @@ def _batches(
     else:
         most = limits.max_actors
         least = min(most, limits.min_actors or fewest_in_waves(fewest_with_room(whole.work, profile), most))
-    batches = [(whole, range(least, min(most, len(groups)) + 1))]
+    numbers = numbers_to_compare(least, most)
+    batches = [(whole, [number for number in numbers if number <= len(groups)])]
     for slices in range(2, -(-most // len(groups)) + 1):
-        numbers = range(max(least, (slices - 1) * len(groups) + 1), min(most, slices * len(groups)) + 1)
-        if numbers:
-            batches.append((sliced_groups(groups, size, [slices] * len(groups)), numbers))
+        in_slices = [number for number in numbers if -(-number // len(groups)) == slices]
+        if in_slices:
+            batches.append((sliced_groups(groups, size, [slices] * len(groups)), in_slices))
     return [(parts, numbers) for parts, numbers in batches if numbers]
 
 

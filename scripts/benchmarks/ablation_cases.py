@@ -3,12 +3,12 @@
     verl_like   a static fleet, completions dealt at random, every prompt computed for each of them; paid to the end
     raw         the same, but every actor is released when its work is done
     dedup       + a group stays together, its prompt is computed once (random groups)
-    assignment  + sorted by the length of the epoch before, unequal cuts
+    assignment  + by the length of the epoch before, sorted and cut or balanced: whatever is expected to be best
     scaling     + the number of actors by expected time and cost
     migrate     + cut-and-migrate, end game
     all         the defaults of the config's section ``schedule``
 
-    sorted_equal, balanced    other assignments in the place of ``assignment``
+    sorted_equal, sorted_unequal, balanced    other assignments in the place of ``assignment``
 
 Where prompts are not shared, each completion has a prompt of its own, as long as its group's: there is nothing that an
 engine could share, and the work is that of computing the group's prompt every time.
@@ -53,7 +53,7 @@ class Case:
         return replace(self.policy, num_actors=num_actors) if self.is_static else self.policy
 
 
-ASSIGNED = replace(OFF, assignment="sorted_unequal")
+ASSIGNED = replace(OFF, assignment="auto")
 SCALED = replace(ASSIGNED, scaling=True)
 MIGRATED = replace(SCALED, migration=True)
 
@@ -66,6 +66,7 @@ CASES = (
     Case(name="migrate", policy=MIGRATED, is_static=False),
     Case(name="all", policy=SchedulePolicy(), is_static=False),
     Case(name="sorted_equal", policy=replace(OFF, assignment="sorted_equal")),
+    Case(name="sorted_unequal", policy=replace(OFF, assignment="sorted_unequal")),
     Case(name="balanced", policy=replace(OFF, assignment="balanced")),
 )
 

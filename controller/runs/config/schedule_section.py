@@ -77,10 +77,12 @@ class ProbingConfig(Section):
 class ScheduleConfig(Section):
     """The schedule of generation, by RLHFless (arXiv 2602.22718)."""
 
-    assignment: Assignment = "sorted_unequal"
-    """Which actor samples which prompts: sorted by expected length and cut where it costs least within the time of
-    equal counts (sorted_unequal), or by equal counts (sorted_equal); random, balanced and in_order are baselines.
-    Default sorted_unequal: never slower and never dearer than sorted_equal by what is expected."""
+    assignment: Assignment = "auto"
+    """Which actor samples which prompts: sorted by expected length and cut by equal counts (sorted_equal, RLHFless's),
+    or where it costs least within the time of these (sorted_unequal); mixed, for even times (balanced), or without
+    looking at lengths (random, in_order). Default auto, which is not RLHFless's: the one of sorted_equal, cuts within
+    several bounds of the time, and balanced that is expected to be best, time weighed against cost by
+    ``scaling.lambda``."""
     length_window: int = Field(ge=1, le=2**10, default=1)
     """Past epochs that a prompt's expected length is the moving average of. Default 1, RLHFless's: the last one."""
     scaling: ScalingConfig = ScalingConfig()

@@ -11,7 +11,7 @@ from controller.runs import migrating
 from controller.runs.actor_reports import Heard
 from controller.runs.migrating import CALM_S, Migration, Migrator, WorkerCalls, migration_of
 from controller.scheduling.lengths import LengthEstimate
-from controller.scheduling.migration import ActorProgress, Cut, MigrationFigures
+from controller.scheduling.migration import ActorProgress, Cut, MigrationFigures, Spent
 from controller.scheduling.observations import PlatformFigures, PromptGroup, Resources, SchedulePolicy, StepObservations
 from controller.scheduling.plan import PRIOR
 from shared.contracts.rollout import RolloutProgress, WorkItem
@@ -32,10 +32,12 @@ class Decider:
     def __init__(self, *answers: tuple[Cut, ...]) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[Sequence[ActorProgress], MigrationFigures, set[int]]] = []
+        self.spent: list[Spent] = []
 
     def __call__(
-        self, progress: Any, profile: Any, figures: MigrationFigures, already_cut: Any = (), remaining: Any = None
+        self, progress: Any, profile: Any, figures: MigrationFigures, *, already_cut: Any, remaining: Any, spent: Spent
     ) -> tuple[Cut, ...]:
+        self.spent.append(spent)
         self.asked.append((progress, figures, set(already_cut)))
         return self.answers.pop(0) if self.answers else ()
 
@@ -131,6 +133,23 @@ async def test_an_actor_that_has_not_begun_means_that_the_end_is_not_near(tmp_pa
         await scene.look(busy(0), busy(2))
         await scene.look(busy(0), busy(1), busy(2))
     assert [figures.end_game for _, figures, _ in scene.decider.asked] == [False, True]
+
+
+@in_virtual_time
+async def test_the_policy_knows_what_the_step_has_taken(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        scene = await scene_of(tmp_path, monkeypatch)
+        for _ in range(2):
+            await scene.world.platform.sleep(2.0)
+            await scene.look(busy(0), busy(1), busy(2))
+        del scene.calls.open[1]
+        await scene.world.platform.sleep(1.0)
+        await scene.look(busy(0), busy(2))
+    assert scene.decider.spent == [
+        Spent(time_s=2.0, held_s=6.0),
+        Spent(time_s=4.0, held_s=12.0),
+        Spent(time_s=5.0, held_s=14.0),
+    ]
 
 
 @in_virtual_time

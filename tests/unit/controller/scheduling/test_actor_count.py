@@ -1,5 +1,6 @@
 """How many actors."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scheduling.actor_count import (
+    FINEST,
     ActorLimits,
     Candidate,
     best,
@@ -15,6 +17,7 @@ from controller.scheduling.actor_count import (
     compare,
     fewest_in_waves,
     fewest_with_room,
+    numbers_to_compare,
     score,
     shared_profile,
 )
@@ -180,3 +183,12 @@ def test_on_shared_threads_cost_is_the_machines_time() -> None:
     limits = ActorLimits(max_actors=4, shared_threads=4)
     for one in table_of([50.0, 70.0, 90.0, 10.0], 0.7, limits):
         assert one.cost == pytest.approx(4 * one.time_s)
+
+
+def test_all_small_numbers_are_compared_and_of_large_ones_a_few() -> None:
+    assert numbers_to_compare(1, 8) == list(range(1, 9))
+    many = numbers_to_compare(128, 512)
+    assert (many[0], many[-1]) == (128, 512)
+    assert len(many) < 25
+    assert all(after - before <= before * FINEST for before, after in itertools.pairwise(many))
+    assert numbers_to_compare(5, 5) == [5]

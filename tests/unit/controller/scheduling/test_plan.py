@@ -95,7 +95,7 @@ def test_a_plan_covers_every_sample_once_and_gives_no_thread_twice(
 
 
 PROFILE = DecodeProfile(base_s=0.01, per_sequence_s=1e-3, per_context_token_s=1e-7, prefill_token_s=1e-4)
-POLICIES = ("sorted_unequal", "sorted_equal", "random", "balanced", "in_order")
+POLICIES = ("auto", "sorted_unequal", "sorted_equal", "random", "balanced", "in_order")
 
 
 def seen(lengths: list[tuple[float, ...]], **changes: Any) -> StepObservations:
@@ -250,7 +250,8 @@ def test_the_longest_actor_is_placed_beside_the_learner_and_the_rest_is_named() 
     plan = plan_step(seen(SKEWED, platform=beside), SchedulePolicy())
     assert plan.num_actors == 1
     assert plan.placement == ("learner",)
-    forced = plan_step(seen(SKEWED, platform=beside), SchedulePolicy(num_actors=4))
+    sorted_ = SchedulePolicy(num_actors=4, assignment="sorted_unequal")
+    forced = plan_step(seen(SKEWED, platform=beside), sorted_)
     assert forced.placement[-1] == "learner"
     assert any(text.startswith("overlap") for text in forced.unhonoured)
     off = plan_step(seen(SKEWED, platform=beside), SchedulePolicy(locality=False))
@@ -287,7 +288,7 @@ def test_the_plan_hints_at_the_fastest_execution_of_the_whole_step() -> None:
 
 
 def test_each_technique_says_what_it_saves() -> None:
-    plan = plan_step(seen(SKEWED), SchedulePolicy())
+    plan = plan_step(seen(SKEWED), SchedulePolicy(assignment="sorted_unequal"))
     assert plan.techniques["deduplication"]["saved_share"] == pytest.approx(0.5)
     assert plan.techniques["assignment"]["saved_unit_s"] > 0
     assert plan.techniques["lengths"]["from_history"] == 1.0
