@@ -155,14 +155,16 @@ def decide_migrations(
         for one in progress
         if one.shard not in already_cut and one.num_done < one.num_assigned
     ]
+    board = _Board(actors, profile, figures, spent)
     cuts = []
     # The one with the least left first: it is the easiest to place, and frees its replica all the same.
-    for actor in _fewest_first(actors):
+    order = sorted(actors, key=lambda actor: (len(actor.rests), actor.progress.shard))
+    for actor in order:
         if actor.progress.num_done >= figures.tau * actor.progress.num_assigned - ROUNDING:
-            cuts += _try(actor, actors, profile, figures, spent, "tau")
+            cuts += board.cut(actor, "tau")
     if figures.end_game and not any(actor.progress.num_waiting for actor in actors):
-        for actor in _fewest_first(actors):
-            cuts += _try(actor, actors, profile, figures, spent, "end_game")
+        for actor in order:
+            cuts += board.cut(actor, "end_game")
     return tuple(cuts)
 
 
@@ -175,75 +177,81 @@ def keeps_kv(with_kv: WithKv, profile: DecodeProfile, bandwidth_bytes_per_s: flo
     return _fetch_token_s(profile, bandwidth_bytes_per_s) < profile.prefill_token_s
 
 
-def _try(
-    actor: _Actor,
-    actors: Sequence[_Actor],
-    profile: DecodeProfile,
-    figures: MigrationFigures,
-    spent: Spent,
-    reason: Reason,
-) -> list[Cut]:
-    """Move everything of an actor if there is room, no sequence moves too often, and it pays: the best way."""
-    if actor.is_cut or actor.is_taker or actor.progress.most_moves >= MAX_MOVES:
-        return []
-    kept = keeps_kv(figures.with_kv, profile, figures.bandwidth_bytes_per_s)
-    token_s = profile.prefill_token_s
-    if kept and figures.bandwidth_bytes_per_s is not None and profile.kv_bytes_per_token:
-        token_s = _fetch_token_s(profile, figures.bandwidth_bytes_per_s)
-    best: tuple[float, float, Takers] | None = None
-    for takers in _ways(actor, actors, token_s, figures.wait_s):
-        gain, saved_s = _gain(actor, takers, actors, figures, spent, reason)
-        if saved_s > LEAST_SAVED_S and gain > 0 and (best is None or gain > best[0]):
-            best = gain, saved_s, takers
-    if best is None:
-        return []
-    _, saved_s, takers = best
-    actor.is_cut = True
-    for taker, num, tail in takers:
-        taker.tail, taker.free, taker.is_taker = tail, taker.free - num, True
-    given = tuple((taker.progress.shard, num) for taker, num, _ in takers)
-    return [Cut(shard=actor.progress.shard, reason=reason, with_kv=kept, takers=given, saved_s=saved_s)]
+class _Board:
+    """All actors, by the moves that are decided."""
 
+    def __init__(
+        self, actors: Sequence[_Actor], profile: DecodeProfile, figures: MigrationFigures, spent: Spent
+    ) -> None:
+        self._figures = figures
+        self._spent = spent
+        self._keeps_kv = keeps_kv(figures.with_kv, profile, figures.bandwidth_bytes_per_s)
+        self._token_s = profile.prefill_token_s
+        if self._keeps_kv and figures.bandwidth_bytes_per_s is not None and profile.kv_bytes_per_token:
+            self._token_s = _fetch_token_s(profile, figures.bandwidth_bytes_per_s)
+        self._by_end = self._sorted(actors)
+        self._total_s = sum(one.seconds for one in actors)
 
-def _ways(actor: _Actor, actors: Sequence[_Actor], token_s: float, wait_s: float) -> Iterator[Takers]:
-    """Who could take everything: one of those that are there the longest, or as many of them as it needs."""
-    others = [one for one in actors if one is not actor and not one.is_cut and one.free > 0]
-    others.sort(key=lambda one: (-one.seconds, one.progress.shard))
-    for taker in [one for one in others if one.free >= len(actor.rests)][:MAX_ALONE]:
-        yield ((taker, len(actor.rests), taker.tail.given(actor.rests, actor.tail.longest, token_s, wait_s)),)
-    left, several = actor.rests, []
-    for taker in others:
-        taken, left = left[: taker.free], left[taker.free :]
-        several.append((taker, len(taken), taker.tail.given(taken, actor.tail.longest, token_s, wait_s)))
-        if not left:
-            if len(several) > 1:
-                yield tuple(several)
-            return
+    def cut(self, actor: _Actor, reason: Reason) -> list[Cut]:
+        """Move everything of an actor if there is room, no sequence moves too often, and it pays: the best way."""
+        if actor.is_cut or actor.is_taker or actor.progress.most_moves >= MAX_MOVES:
+            return []
+        best: tuple[float, float, Takers] | None = None
+        for takers in self._ways(actor):
+            gain, saved_s = self._gain(actor, takers, reason)
+            if saved_s > LEAST_SAVED_S and gain > 0 and (best is None or gain > best[0]):
+                best = gain, saved_s, takers
+        if best is None:
+            return []
+        _, saved_s, takers = best
+        actor.is_cut = True
+        for taker, num, tail in takers:
+            taker.tail, taker.free, taker.is_taker = tail, taker.free - num, True
+        self._by_end = self._sorted(self._by_end)
+        self._total_s -= saved_s
+        given = tuple((taker.progress.shard, num) for taker, num, _ in takers)
+        return [Cut(shard=actor.progress.shard, reason=reason, with_kv=self._keeps_kv, takers=given, saved_s=saved_s)]
 
+    def _sorted(self, actors: Sequence[_Actor]) -> list[_Actor]:
+        """Those that go on, the one that is there the longest first."""
+        left = [one for one in actors if not one.is_cut]
+        return sorted(left, key=lambda one: (-one.seconds, one.progress.shard))
 
-def _gain(
-    actor: _Actor,
-    takers: Takers,
-    actors: Sequence[_Actor],
-    figures: MigrationFigures,
-    spent: Spent,
-    reason: Reason,
-) -> tuple[float, float]:
-    """What a cut gains, above 0 if it pays, and the held seconds that it saves."""
-    before = [one.seconds for one in actors]
-    changed = {id(taker): tail.seconds for taker, _, tail in takers} | {id(actor): figures.release_s}
-    after = [changed.get(id(one), seconds) for one, seconds in zip(actors, before, strict=True)]
-    cheaper = math.log((spent.held_s + sum(before)) / (spent.held_s + sum(after)))
-    if reason == "end_game" or figures.shared_threads:
-        gain = cheaper if max(after) <= max(before) * EQUAL_TIME else 0.0
-    else:
-        slower = math.log((spent.time_s + max(after)) / (spent.time_s + max(before)))
-        gain = (1 - figures.lambda_) * cheaper - figures.lambda_ * slower
-    return gain, sum(before) - sum(after)
+    def _ways(self, actor: _Actor) -> Iterator[Takers]:
+        """Who could take everything: one of those that are there the longest, or as many of them as it needs."""
+        others = (one for one in self._by_end if one is not actor and one.free > 0)
+        alone, left, several = 0, actor.rests, []
+        for taker in others:
+            if taker.free >= len(actor.rests):
+                alone += 1
+                yield ((taker, len(actor.rests), self._given(taker, actor, actor.rests)),)
+            if left:
+                taken, left = left[: taker.free], left[taker.free :]
+                several.append((taker, len(taken), self._given(taker, actor, taken)))
+                if not left and len(several) > 1:
+                    yield tuple(several)
+            if not left and alone >= MAX_ALONE:
+                return
 
+    def _given(self, taker: _Actor, actor: _Actor, rests: Sequence[Rest]) -> Tail:
+        return taker.tail.given(rests, actor.tail.longest, self._token_s, self._figures.wait_s)
 
-def _fewest_first(actors: Sequence[_Actor]) -> list[_Actor]:
-    return sorted(actors, key=lambda actor: (len(actor.rests), actor.progress.shard))
+    def _gain(self, actor: _Actor, takers: Takers, reason: Reason) -> tuple[float, float]:
+        """What a cut gains, above 0 if it pays, and the held seconds that it saves."""
+        figures, spent = self._figures, self._spent
+        involved = [actor, *(taker for taker, _, _ in takers)]
+        changed_s = [figures.release_s, *(tail.seconds for _, _, tail in takers)]
+        saved_s = sum(one.seconds for one in involved) - sum(changed_s)
+        before_s = self._by_end[0].seconds
+        others = (one.seconds for one in self._by_end if all(one is not other for other in involved))
+        after_s = max(*changed_s, next(others, 0.0))
+        cheaper = math.log((spent.held_s + self._total_s) / (spent.held_s + self._total_s - saved_s))
+        if reason == "end_game" or figures.shared_threads:
+            gain = cheaper if after_s <= before_s * EQUAL_TIME else 0.0
+        else:
+            slower = math.log((spent.time_s + after_s) / (spent.time_s + before_s))
+            gain = (1 - figures.lambda_) * cheaper - figures.lambda_ * slower
+        return gain, saved_s
 
 
 def _actor(progress: ActorProgress, profile: DecodeProfile, remaining: Remaining) -> _Actor:

@@ -57,6 +57,8 @@ class Remaining:
     """Where the survival falls, ascending, from 0 to where the tail begins."""
     survival: Floats
     """S from each ratio on."""
+    integral: Floats
+    """Of S, from 0 to each ratio."""
     tail_index: float
 
     def tokens(self, row_uids: Sequence[str], num_tokens: Sequence[int], max_tokens: int) -> Floats:
@@ -64,10 +66,9 @@ class Remaining:
         reached, centres = self._scaled(row_uids, num_tokens)
         ratio, last = reached / centres, float(self.ratios[-1])
         place = self._place(ratio)
-        integral = np.concatenate([[0.0], np.cumsum(np.diff(self.ratios) * self.survival[:-1])])
         alive = self.survival[place]
         tail = float(self.survival[-1]) * last / (self.tail_index - 1)
-        within = (integral[-1] - integral[place] - alive * (ratio - self.ratios[place]) + tail) / alive
+        within = (self.integral[-1] - self.integral[place] - alive * (ratio - self.ratios[place]) + tail) / alive
         rest = centres * np.where(ratio >= last, ratio / (self.tail_index - 1), within)
         return _bounded(rest, max_tokens - reached)
 
@@ -103,7 +104,9 @@ class Remaining:
         return np.where(ratio >= last, tail, self.survival[self._place(ratio)])
 
 
-UNKNOWN = Remaining(centres={}, ratios=np.array([0.0, 1.0]), survival=np.ones(2), tail_index=LEAST_INDEX)
+UNKNOWN = Remaining(
+    centres={}, ratios=np.array([0.0, 1.0]), survival=np.ones(2), integral=np.array([0.0, 1.0]), tail_index=LEAST_INDEX
+)
 """Of rows of which nothing is known."""
 
 
@@ -161,7 +164,13 @@ class _Survival:
         # One more sample than were seen might be beyond all of them.
         least = min(TAIL_SHARE, 1 / (1 + float(self.weight.sum())))
         survival = np.concatenate([[1.0], self.share[:body], [max(least, float(self.share[body]))]])
-        return Remaining(centres=centres, ratios=ratios, survival=survival, tail_index=self.tail_index(start))
+        return Remaining(
+            centres=centres,
+            ratios=ratios,
+            survival=survival,
+            integral=_sums(np.diff(ratios) * survival[:-1]),
+            tail_index=self.tail_index(start),
+        )
 
     def tail_index(self, start: float) -> float:
         """Hill's, of the ratios beyond ``start``."""
@@ -174,6 +183,10 @@ class _Survival:
 def _centre(expected: float, finished: Sequence[int], reached: Sequence[int]) -> float:
     beyond = [tokens for tokens in reached if tokens > expected]
     return max(1.0, (expected + sum(finished) + sum(beyond)) / (1 + len(finished) + len(beyond)))
+
+
+def _sums(values: Floats) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
 
 
 def _bounded(rest: Floats, most: Floats) -> Floats:
