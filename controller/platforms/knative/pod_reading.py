@@ -126,15 +126,24 @@ def _deleted_at(pod: KubeObject) -> float | None:
 
 
 def _terminated_at(pod: KubeObject) -> float | None:
-    """When the last container of a pod that is over ended."""
-    if (pod.get("status") or {}).get("phase") not in ("Failed", "Succeeded"):
+    """When a pod that is over ended: as its last container did, else as the last thing that is known of it happened.
+
+    An evicted pod, and one that its node did not admit (no GPU left there), need not say anything of containers. Such
+    pods stay until somebody deletes them, and hold nothing.
+    """
+    status = pod.get("status") or {}
+    if status.get("phase") not in ("Failed", "Succeeded"):
         return None
-    times = [
-        from_text(((status.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for status in pod["status"].get("containerStatuses") or ()
+    finished = [
+        from_text(((each.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+        for each in status.get("containerStatuses") or ()
     ]
-    known = [time for time in times if time is not None]
-    return max(known) if known else None
+    changed = [from_text(each.get("lastTransitionTime")) for each in status.get("conditions") or ()]
+    for times in (finished, changed, [from_text(status.get("startTime"))]):
+        known = [time for time in times if time is not None]
+        if known:
+            return max(known)
+    return from_text(pod["metadata"].get("creationTimestamp"))
 
 
 def _exit(terminated: KubeObject) -> str:

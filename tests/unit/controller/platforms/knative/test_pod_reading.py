@@ -97,3 +97,19 @@ def test_a_pod_that_is_over_before_it_is_deleted_ended_when_its_container_did() 
     lives.changed(pod(phase="Failed", state={"terminated": {"exitCode": 1, "finishedAt": "2026-11-30T12:00:30Z"}}))
     [life] = lives.lives(STAGES)
     assert life.ended_at == NOON + 30
+
+
+@pytest.mark.parametrize(
+    ("status", "ended_at"),
+    [
+        ({"reason": "UnexpectedAdmissionError", "startTime": "2026-11-30T12:00:03Z"}, NOON + 3),
+        ({"reason": "Evicted", "containerStatuses": [], "conditions": [condition("Ready", "False")]}, NOON + 5),
+        ({"reason": "OutOfcpu"}, NOON),
+    ],
+)
+def test_a_pod_that_failed_without_a_container_is_over(status: Object, ended_at: float) -> None:
+    lives = PodLives(lambda: NOON + 100)
+    lives.changed(pod() | {"status": {"phase": "Failed", **status}})
+    [life] = lives.lives(STAGES)
+    assert life.ended_at == ended_at
+    assert life.reason == status["reason"]
