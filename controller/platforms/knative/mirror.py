@@ -63,7 +63,14 @@ class Mirror:
             await end_task(self._following)
 
     def take(self, found: KubeObject) -> None:
-        """Note an object that was just read or patched; the watch says the same, a little later or earlier."""
+        """Note an object that was just read or patched; the watch says the same, a little later or earlier.
+
+        What the watch has passed and shows no more is gone: an answer that is older does not bring it back.
+        """
+        if name_of(found) in self._objects or _is_newer(version_of(found), than=self._version):
+            self._note(found)
+
+    def _note(self, found: KubeObject) -> None:
         known = self._objects.get(name_of(found))
         if known is None or _is_newer(version_of(found), than=version_of(known)):
             self._objects[name_of(found)] = found
@@ -74,8 +81,12 @@ class Mirror:
             try:
                 if not self._version:
                     await self._read_all()
+                began_at = asyncio.get_running_loop().time()
                 await self._watch()
-                continue
+                if asyncio.get_running_loop().time() - began_at >= PAUSE_S:
+                    continue
+                # A server that ends watches as soon as they begin is not to be asked without a pause.
+                pause_s = PAUSE_S
             except WatchExpired:
                 self._version = ""
                 continue
@@ -100,14 +111,14 @@ class Mirror:
         for name in [name for name in self._objects if name not in there]:
             self._on_gone(self._objects.pop(name), False)
         for found in there.values():
-            self.take(found)
+            self._note(found)
         self._version = listing.version
 
     async def _watch(self) -> None:
         async for event in self._client.watch(self._resource, version=self._version, selector=self._selector):
             match event.kind:
                 case "ADDED" | "MODIFIED":
-                    self.take(event.object)
+                    self._note(event.object)
                 case "DELETED":
                     self._objects.pop(name_of(event.object), None)
                     self._on_gone(event.object, True)

@@ -146,3 +146,17 @@ async def test_an_answer_that_the_watch_has_overtaken_is_old() -> None:
         assert mirror.objects["a"]["status"] == 2
         mirror.take({"metadata": {"name": "a", "resourceVersion": "9999"}, "status": 3})
         assert mirror.objects["a"]["status"] == 3
+
+
+async def test_an_answer_does_not_bring_back_what_is_gone() -> None:
+    api = ApiServer()
+    api.store.put(KIND, pod("a"))
+    async with mirrored(api) as (mirror, seen):
+        await mirror.start()
+        patched = api.store.put(KIND, pod("a", spec=1))
+        api.store.delete(KIND, "a")
+        await seen.until(lambda: bool(seen.gone))
+        mirror.take(patched)
+        assert dict(mirror.objects) == {}
+        mirror.take(api.store.put(KIND, pod("b")))
+        assert list(mirror.objects) == ["b"]
