@@ -1,7 +1,6 @@
 """Sends calls to functions by plain HTTP, no more at a time than a function can have replicas for."""
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ import httpx
 
 from controller.platforms.base import FunctionUnreachable, PlatformReply
 from controller.platforms.knative.calls import Calls
+from controller.platforms.knative.connections import kept_alive
 
 CONNECT_TIMEOUT_S = 10.0
 READ_MARGIN_S = 30.0
@@ -44,7 +44,7 @@ class Invoker:
         self._calls = calls
         self._places: dict[str, tuple[int, asyncio.Semaphore]] = {}
         self._http = httpx.AsyncClient(
-            transport=transport or _kept_alive(),
+            transport=transport or kept_alive(num_idle=UNBOUNDED_CALLS),
             trust_env=False,
             follow_redirects=False,
             headers={"user-agent": USER_AGENT},
@@ -85,13 +85,3 @@ class Invoker:
         if known is None or known[0] != target.max_calls:
             known = self._places[target.function] = (target.max_calls, asyncio.Semaphore(target.max_calls))
         return known[1]
-
-
-def _kept_alive() -> httpx.AsyncHTTPTransport:
-    """Connections without a limit of their own. Calls are silent for minutes: TCP keeps what lies between awake."""
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
-        if hasattr(socket, name):
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=UNBOUNDED_CALLS)
-    return httpx.AsyncHTTPTransport(limits=limits, socket_options=options, trust_env=False)

@@ -10,6 +10,7 @@ from typing import Any, Self
 import httpx
 
 from controller.platforms.knative.access import KubeAccess
+from controller.platforms.knative.connections import kept_alive
 from controller.platforms.knative.credentials import CredentialsUnreadable
 from controller.platforms.knative.kube_errors import (
     Conflict,
@@ -63,9 +64,8 @@ class KubeClient:
         self._access = access
         self._http = httpx.AsyncClient(
             base_url=access.server,
-            verify=access.tls if access.tls is not None else True,
             timeout=ANSWER_TIMEOUT_S,
-            transport=transport,
+            transport=transport or kept_alive(verify=access.tls if access.tls is not None else True),
             # A proxy of the environment does not lead to the cluster's own API.
             trust_env=False,
             headers={"user-agent": "rlhfless-controller"},
@@ -127,9 +127,8 @@ class KubeClient:
                 if answer.status_code != 200:
                     await answer.aread()
                     raise self._refusal("watch", resource, answer)
-                async for line in answer.aiter_lines():
-                    if line.strip():
-                        yield _watch_event(line)
+                async for line in _lines(answer):
+                    yield _watch_event(line)
         except (httpx.HTTPError, CredentialsUnreadable) as error:
             raise KubeUnavailable(f"the watch of {resource} broke off: {_reason(error)}") from error
 
@@ -181,7 +180,18 @@ class KubeClient:
         return Rejected(message)
 
 
-def _watch_event(line: str) -> WatchEvent:
+async def _lines(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """What stands between line feeds. A string in an event may hold any other character that ends a line."""
+    rest = b""
+    async for chunk in answer.aiter_bytes():
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in filter(None, whole):
+            yield line
+    if rest:
+        yield rest
+
+
+def _watch_event(line: bytes) -> WatchEvent:
     try:
         event = json.loads(line)
         kind, found = str(event["type"]), dict(event["object"])

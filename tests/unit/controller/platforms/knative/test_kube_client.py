@@ -1,11 +1,13 @@
 """The client against a real HTTP server that behaves like the Kubernetes API."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from controller.platforms.knative import kube_client, retrying
@@ -208,3 +210,20 @@ async def test_a_watch_that_the_server_ends_just_ends(api: ApiServer) -> None:
         await api.watching.wait()
         api.break_watches()
         assert await coming is None
+
+
+async def test_a_watch_is_cut_at_line_feeds_alone() -> None:
+    said = ("an odd\x85line", "another\u2028one")
+    events = [{"type": "MODIFIED", "object": {"metadata": {"resourceVersion": "1"}, "said": text}} for text in said]
+    content = "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in events).encode()
+    cut = [content[:40], content[40:130], content[130:]]
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for chunk in cut:
+            yield chunk
+
+    access = KubeAccess(server="http://kubernetes", namespace=NAMESPACE, tls=None, credentials=NoToken())
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=chunks()))
+    async with KubeClient(access, transport=transport) as client:
+        seen = [event.object["said"] async for event in client.watch(PODS, version="0")]
+    assert seen == list(said)
