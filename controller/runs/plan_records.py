@@ -7,6 +7,7 @@ step. It is kept as long as the run and takes a few kilobytes, whatever the size
 import asyncio
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -203,16 +204,16 @@ def plan_digest(plan: StepPlan) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def format_record(record: PlanRecord) -> str:
-    """The record as JSON text."""
-    return _RECORD.dump_json(record).decode()
+def format_record(record: PlanRecord) -> bytes:
+    """The record as compressed JSON: actors and candidates are much alike."""
+    return zlib.compress(_RECORD.dump_json(record))
 
 
-def parse_record(text: str) -> PlanRecord | None:
+def parse_record(data: bytes) -> PlanRecord | None:
     """Inverse of ``format_record``; ``None`` for what another version wrote."""
     try:
-        return _RECORD.validate_json(text)
-    except ValidationError:
+        return _RECORD.validate_json(zlib.decompress(data))
+    except (zlib.error, ValidationError):
         return None
 
 

@@ -45,10 +45,10 @@ class Schedules:
             if not planned:
                 raise NotPlannedYet(f"run {run} has planned no step yet: it is {record.state}")
             step = planned[-1]
-        text = await records.plan(run, step)
-        if text is None:
+        stored = await records.plan(run, step)
+        if stored is None:
             raise self._missing(record, step, planned[-1] if planned else None)
-        plan = parse_record(text)
+        plan = parse_record(stored)
         if plan is None:
             raise StepUnknown(f"another version of rlhfless planned step {step} of run {run}: use that to read it")
         return plan

@@ -33,12 +33,12 @@ class MemoryRecords:
         self._state.refuse_stale(run, fence)
         self._state.lengths.setdefault(run, {}).update(lengths)
 
-    async def put_plan(self, run: str, step: int, *, fence: int, plan: str) -> None:
+    async def put_plan(self, run: str, step: int, *, fence: int, plan: bytes) -> None:
         """See ``RecordStore.put_plan``."""
         self._state.refuse_stale(run, fence)
         self._state.plans.setdefault(run, {})[step] = plan
 
-    async def plan(self, run: str, step: int) -> str | None:
+    async def plan(self, run: str, step: int) -> bytes | None:
         """See ``RecordStore.plan``."""
         return self._state.plans.get(run, {}).get(step)
 

@@ -58,7 +58,7 @@ class MemoryState:
     events: dict[str, list[Event]] = field(default_factory=dict)
     lengths: dict[str, dict[str, str]] = field(default_factory=dict)
     """By run and row."""
-    plans: dict[str, dict[int, str]] = field(default_factory=dict)
+    plans: dict[str, dict[int, bytes]] = field(default_factory=dict)
     """By run and step."""
     traces: dict[str, dict[int, bytes]] = field(default_factory=dict)
     """By run and step."""

@@ -24,7 +24,7 @@ class StepRecords:
     step: int
     lengths: Mapping[str, str] = field(default_factory=dict)
     """Length history by row: the whole new value of each row."""
-    plan: str | None = None
+    plan: bytes | None = None
     """The step's plan, in place of the one that was put when it began."""
     trace: bytes | None = None
 
@@ -44,11 +44,11 @@ class RecordStore(Protocol):
         """Store a whole history by row, before the run's first step. Raises ``StaleFence``."""
         ...
 
-    async def put_plan(self, run: str, step: int, *, fence: int, plan: str) -> None:
+    async def put_plan(self, run: str, step: int, *, fence: int, plan: bytes) -> None:
         """Store the plan of a step, in place of an earlier one. Raises ``StaleFence``."""
         ...
 
-    async def plan(self, run: str, step: int) -> str | None:
+    async def plan(self, run: str, step: int) -> bytes | None:
         """The plan of a step."""
         ...
 

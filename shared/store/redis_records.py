@@ -40,7 +40,7 @@ class RedisRecords:
             fields = [part for row in rows[start : start + AT_ONCE] for part in (row, lengths[row])]
             await self._put(run, keys.lengths(run), fence, fields)
 
-    async def put_plan(self, run: str, step: int, *, fence: int, plan: str) -> None:
+    async def put_plan(self, run: str, step: int, *, fence: int, plan: bytes) -> None:
         """See ``RecordStore.put_plan``."""
         await self._put(run, keys.plans(run), fence, [step, plan])
 
@@ -49,10 +49,10 @@ class RedisRecords:
         if current > fence:
             raise StaleFence(f"run {run} has a newer owner: stop working for this one", fence=current)
 
-    async def plan(self, run: str, step: int) -> str | None:
+    async def plan(self, run: str, step: int) -> bytes | None:
         """See ``RecordStore.plan``."""
-        stored = await self._redis.command("HGET", keys.plans(run), step)
-        return None if stored is None else text(stored)
+        stored: bytes | None = await self._redis.command("HGET", keys.plans(run), step)
+        return stored
 
     async def planned_steps(self, run: str) -> Sequence[int]:
         """See ``RecordStore.planned_steps``."""

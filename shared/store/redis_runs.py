@@ -142,7 +142,7 @@ class RedisRuns:
         if records is None:
             arguments += [0, "", b""]
         else:
-            arguments += [records.step, records.plan or "", records.trace or b""]
+            arguments += [records.step, records.plan or b"", records.trace or b""]
             for row, lengths in records.lengths.items():
                 arguments += [row, lengths]
         return bool(await self._redis.script("advance", [name(run) for name in names], arguments))

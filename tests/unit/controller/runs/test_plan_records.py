@@ -1,6 +1,7 @@
 """Plans as they are kept: small whatever the batch, and the same when they are read again."""
 
 import json
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def test_a_record_comes_back_from_text(done: bool) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"step": 0, "state": "odd"}'])
 def test_what_another_version_wrote_is_not_read(text: str) -> None:
-    assert parse_record(text) is None
+    assert parse_record(zlib.compress(text.encode())) is None
+    assert parse_record(text.encode()) is None
 
 
 def test_equal_plans_have_equal_digests_and_others_others() -> None:
@@ -70,7 +72,8 @@ def test_a_record_of_a_large_batch_is_small() -> None:
     resources = replace(CLUSTER, max_actors=512)
     record = replace(plan_record(), rounds=(round_record(0, planned(count=600, resources=resources)),))
     assert len(record.rounds[0].candidates) <= plan_records.MAX_CANDIDATES
-    assert len(format_record(record)) < 2**17
+    assert len(record.rounds[0].actors) > 100
+    assert len(format_record(record)) < 2**13
 
 
 def test_few_candidates_are_all_shown_and_of_many_those_that_matter() -> None:
@@ -90,7 +93,7 @@ async def test_plans_are_there_as_soon_as_they_are_made_and_change_when_the_step
     assert await run.store.records.plan(RUN, 2) is None
     for number in range(2):
         await plans.add(batch(number), planned())
-        stored = parse_record(await run.store.records.plan(RUN, 2) or "")
+        stored = parse_record(await run.store.records.plan(RUN, 2) or b"")
         assert stored == plans.record
         assert [one.round for one in stored.rounds] == list(range(number + 1))
     finished = plans.finished([TOOK, replace(TOOK, time_s=9.0)], plan_record(done=True).holding)

@@ -84,7 +84,7 @@ async def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     owned = await stack.store.runs.acquire(run, owner="x", ttl_s=0)
     head = await stack.store.runs.head(run)
     assert owned is not None
-    await stack.store.records.put_plan(run, 1, fence=owned.fence, plan="{}")
+    await stack.store.records.put_plan(run, 1, fence=owned.fence, plan=b"{}")
     await stack.store.runs.advance(
         run,
         fence=owned.fence,

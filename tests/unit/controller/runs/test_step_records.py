@@ -27,7 +27,7 @@ from tests.fakes.world import RUN, World, make_world
 
 
 async def plan_of(world: World, step: int) -> PlanRecord:
-    record = parse_record(await world.store.records.plan(RUN, step) or "")
+    record = parse_record(await world.store.records.plan(RUN, step) or b"")
     assert record is not None
     return record
 

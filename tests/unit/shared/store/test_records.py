@@ -40,11 +40,11 @@ async def test_nothing_is_recorded_of_a_run_that_has_done_nothing(world: World) 
 
 async def test_records_come_with_the_head(world: World) -> None:
     fence, kept = await world.run(num_owners=1), world.store.records
-    assert await advance(world, fence, 0, lengths={"b": "[1]", "a": "[2]"}, plan="the plan", trace=b"\x00trace")
+    assert await advance(world, fence, 0, lengths={"b": "[1]", "a": "[2]"}, plan=b"the plan", trace=b"\x00trace")
     assert await advance(world, fence, 1, lengths={"a": "[3]"})
     assert await kept.all_lengths("run-1") == {"a": "[3]", "b": "[1]"}
     assert await kept.lengths("run-1", ["c", "b"]) == {"b": "[1]"}
-    assert await kept.plan("run-1", 0) == "the plan"
+    assert await kept.plan("run-1", 0) == b"the plan"
     assert await kept.plan("run-1", 1) is None
     assert await kept.trace("run-1", 0) == b"\x00trace"
     assert list(await kept.traced_steps("run-1")) == [0]
@@ -53,18 +53,18 @@ async def test_records_come_with_the_head(world: World) -> None:
 async def test_a_head_that_does_not_move_records_nothing(world: World) -> None:
     old, kept = await world.run(num_owners=1), world.store.records
     fence = await world.run(num_owners=1)
-    assert not await advance(world, old, 0, lengths={"a": "[1]"}, plan="old", trace=b"old")
-    assert await advance(world, fence, 0, lengths={"a": "[2]"}, plan="new", trace=b"new")
+    assert not await advance(world, old, 0, lengths={"a": "[1]"}, plan=b"old", trace=b"old")
+    assert await advance(world, fence, 0, lengths={"a": "[2]"}, plan=b"new", trace=b"new")
     assert not await world.store.runs.advance(
         "run-1",
         fence=fence,
         expected=b"another head",
         manifest=b"m9",
         history={},
-        records=StepRecords(step=0, lengths={"a": "[3]"}, plan="wrong", trace=b"wrong"),
+        records=StepRecords(step=0, lengths={"a": "[3]"}, plan=b"wrong", trace=b"wrong"),
     )
     assert await kept.all_lengths("run-1") == {"a": "[2]"}
-    assert (await kept.plan("run-1", 0), await kept.trace("run-1", 0)) == ("new", b"new")
+    assert (await kept.plan("run-1", 0), await kept.trace("run-1", 0)) == (b"new", b"new")
 
 
 async def test_the_same_step_again_records_nothing_twice(world: World) -> None:
@@ -72,7 +72,7 @@ async def test_the_same_step_again_records_nothing_twice(world: World) -> None:
     for text in ("first", "again"):
         assert await advance(world, fence, 0, lengths={"a": text}, plan=text, trace=text.encode())
     assert await kept.all_lengths("run-1") == {"a": "first"}
-    assert (await kept.plan("run-1", 0), await kept.trace("run-1", 0)) == ("first", b"first")
+    assert (await kept.plan("run-1", 0), await kept.trace("run-1", 0)) == (b"first", b"first")
 
 
 async def test_a_lost_answer_is_asked_for_again_and_counts_once(lossy: Lossy, redis: RedisConnection) -> None:
@@ -99,28 +99,28 @@ async def test_the_oldest_traces_make_way(world: World, monkeypatch: pytest.Monk
 
 async def test_a_plan_is_put_while_its_step_runs_and_replaced_when_it_ends(world: World) -> None:
     fence, kept = await world.run(num_owners=1), world.store.records
-    for plan in ("first round", "both rounds"):
+    for plan in (b"first round", b"both rounds"):
         await kept.put_plan("run-1", 0, fence=fence, plan=plan)
         assert await kept.plan("run-1", 0) == plan
-    await kept.put_plan("run-1", 10, fence=fence, plan="a later one")
-    await kept.put_plan("run-1", 2, fence=fence, plan="a later one")
+    await kept.put_plan("run-1", 10, fence=fence, plan=b"a later one")
+    await kept.put_plan("run-1", 2, fence=fence, plan=b"a later one")
     assert list(await kept.planned_steps("run-1")) == [0, 2, 10]
-    await advance(world, fence, 0, plan="what came of it")
-    assert await kept.plan("run-1", 0) == "what came of it"
+    await advance(world, fence, 0, plan=b"what came of it")
+    assert await kept.plan("run-1", 0) == b"what came of it"
 
 
 async def test_an_earlier_owner_puts_no_plan(world: World) -> None:
     old, kept = await world.run(num_owners=1), world.store.records
     fence = await world.run(num_owners=1)
-    await kept.put_plan("run-1", 0, fence=fence, plan="the plan")
+    await kept.put_plan("run-1", 0, fence=fence, plan=b"the plan")
     with pytest.raises(StaleFence):
-        await kept.put_plan("run-1", 0, fence=old, plan="another")
-    assert await kept.plan("run-1", 0) == "the plan"
+        await kept.put_plan("run-1", 0, fence=old, plan=b"another")
+    assert await kept.plan("run-1", 0) == b"the plan"
 
 
 async def test_a_deleted_run_leaves_no_record(world: World, redis: RedisConnection) -> None:
     fence, kept = await world.run(num_owners=1), world.store.records
-    await advance(world, fence, 0, lengths={"a": "[1]"}, plan="plan", trace=b"trace")
+    await advance(world, fence, 0, lengths={"a": "[1]"}, plan=b"plan", trace=b"trace")
     await world.store.runs.delete("run-1")
     assert await kept.all_lengths("run-1") == {}
     assert (await kept.plan("run-1", 0), await kept.trace("run-1", 0)) == (None, None)
