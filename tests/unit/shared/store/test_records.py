@@ -70,7 +70,7 @@ async def test_a_head_that_does_not_move_records_nothing(world: World) -> None:
 async def test_the_same_step_again_records_nothing_twice(world: World) -> None:
     fence, kept = await world.run(num_owners=1), world.store.records
     for text in ("first", "again"):
-        assert await advance(world, fence, 0, lengths={"a": text}, plan=text, trace=text.encode())
+        assert await advance(world, fence, 0, lengths={"a": text}, plan=text.encode(), trace=text.encode())
     assert await kept.all_lengths("run-1") == {"a": "first"}
     assert (await kept.plan("run-1", 0), await kept.trace("run-1", 0)) == (b"first", b"first")
 
