@@ -10,6 +10,7 @@ What the cases are stands in ablation_cases; how time is counted, in ablation_ru
 
 import argparse
 import asyncio
+import itertools
 import json
 import statistics
 import tempfile
@@ -26,6 +27,8 @@ from scripts.benchmarks.ablation_simulated import Cluster, replay_simulated
 from scripts.benchmarks.ablation_trace import ReplayStep, Workload, drawn_step, recorded_steps, renamed
 
 SEEDS = 3
+ADDED = ("raw", "dedup", "assignment", "scaling", "migrate", "all")
+"""Cases that each add a technique to the one before."""
 REAL_ACTORS = (1, 2)
 REAL = Workload(num_rows=24, group_size=4, prompt_tokens=64, max_tokens=768, median_tokens=96)
 REAL_SEQUENCES = 96
@@ -66,7 +69,7 @@ def main() -> None:
     asked = arguments()
     chosen = [case for case in CASES if not asked.cases or case.name in asked.cases]
     runs, profile = asyncio.run(measure_real(asked, chosen)) if asked.actors else ([], PRIOR)
-    cases = [real_case(runs, num_actors, case, profile) for num_actors in asked.actors for case in chosen]
+    cases = [real_case(runs, num_actors, case) for num_actors in asked.actors for case in chosen]
     if asked.profile is not None:
         profile = DecodeProfile(**json.loads(asked.profile.read_text()))
     cases += measure_simulated(asked, chosen, profile)
@@ -106,13 +109,18 @@ async def measure_real(asked: argparse.Namespace, chosen: Sequence[Case]) -> tup
                         cost = await actors.replay(step, how)
                         runs.append(RealStep(num_actors=num_actors, case=case, step=step, scheduled=how, cost=cost))
                         profile = learnt([run.cost for run in runs], profile)
-    return runs, profile
+    # Simulated actors do not share a memory: their speed is that of the fewest that were measured.
+    return runs, speed_of([run for run in runs if run.num_actors == min(asked.actors)])
 
 
-def real_case(runs: Sequence[RealStep], num_actors: int, case: Case, profile: DecodeProfile) -> dict[str, Any]:
-    """One case, and what it would have taken by the simulation of the same steps."""
-    mine = [run for run in runs if (run.num_actors, run.case.name) == (num_actors, case.name)]
-    cluster = Cluster(profile=profile, max_actors=num_actors)
+def real_case(runs: Sequence[RealStep], num_actors: int, case: Case) -> dict[str, Any]:
+    """One case, and what it would have taken by the simulation of the same steps.
+
+    The speed is that of so many actors: they have a core each, and one memory.
+    """
+    beside = [run for run in runs if run.num_actors == num_actors]
+    mine = [run for run in beside if run.case.name == case.name]
+    cluster = Cluster(profile=speed_of(beside), max_actors=num_actors)
     simulated = [replay_simulated(run.step, run.scheduled, cluster) for run in mine]
     return {
         **summary("real", case, num_actors, [run.cost for run in mine]),
@@ -174,6 +182,11 @@ def learnt(costs: Sequence[StepCost], profile: DecodeProfile) -> DecodeProfile:
     return prefill_speed(tokens, seconds, fit(seen, profile))
 
 
+def speed_of(runs: Sequence[RealStep]) -> DecodeProfile:
+    """The profile by these runs alone."""
+    return learnt([run.cost for run in runs], replace(PRIOR, max_num_sequences=REAL_SEQUENCES))
+
+
 def held_s(case: Case, cost: StepCost) -> float:
     """Replica-seconds that the case pays for."""
     return cost.fleet_s if case.is_fleet else cost.replica_s
@@ -217,6 +230,26 @@ def show(cases: Sequence[dict[str, Any]]) -> None:
             f"{held:>18}{case['num_migrated']:>7.0f}"
             f"{case['step_s'] / base['step_s']:>7.2f}{case['replica_s'] / base['replica_s']:>7.2f}"
         )
+    for note in notes(cases):
+        print(note)
+
+
+def notes(cases: Sequence[dict[str, Any]]) -> list[str]:
+    """What each technique that was added changed against the case before, and whether it paid."""
+    found = []
+    by_name = {case["name"]: case for case in cases}
+    for before, after in itertools.pairwise(ADDED):
+        for case in cases:
+            plain = by_name.get(f"{case['name'].split('/')[0]}/{before}")
+            if case["case"] != after or plain is None:
+                continue
+            time, cost = case["step_s"] / plain["step_s"] - 1, case["replica_s"] / plain["replica_s"] - 1
+            worse = time >= 0 and cost >= 0
+            found.append(
+                f"{case['name']} against {before}: time {time:+.1%}, cost {cost:+.1%}"
+                + (": does not pay here" if worse else "")
+            )
+    return found
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,23 @@ def test_a_step_is_measured_for_real_and_simulated_again(monkeypatch: pytest.Mon
     runs, profile = asyncio.run(ablation.measure_real(asked, cases))
     assert [run.case.name for run in runs] == ["dedup", "migrate"]
     assert profile != ablation.PRIOR
-    case = ablation.real_case(runs, 2, BY_NAME["dedup"], profile)
+    case = ablation.real_case(runs, 2, BY_NAME["dedup"])
     assert case["step_s"] > 0
     assert case["simulated_step_s"] > 0
+
+
+def test_a_technique_that_does_not_pay_is_said_not_to() -> None:
+    def case(kind: str, name: str, step_s: float, replica_s: float) -> dict[str, Any]:
+        return {"name": f"{kind}/{name}", "case": name, "step_s": step_s, "replica_s": replica_s}
+
+    cases = [
+        case("real-1", "raw", 10.0, 20.0),
+        case("simulated-8", "raw", 10.0, 20.0),
+        case("real-1", "dedup", 9.0, 20.0),
+        case("simulated-8", "dedup", 10.0, 22.0),
+        case("real-1", "all", 9.0, 20.0),
+    ]
+    assert ablation.notes(cases) == [
+        "real-1/dedup against raw: time -10.0%, cost +0.0%",
+        "simulated-8/dedup against raw: time +0.0%, cost +10.0%: does not pay here",
+    ]

@@ -45,7 +45,7 @@ def test_static_cases_have_the_given_actors_and_the_others_choose() -> None:
 
 
 def test_sorted_actors_get_neighbours_in_length() -> None:
-    plan = plan_of(BY_NAME["assignment"], STEP)
+    plan = plan_of(BY_NAME["sorted_unequal"], STEP)
     known = {row.row_uid: max(row.known_lengths) for row in STEP.rows}
     ranges = sorted(
         (min(lengths), max(lengths)) for items in plan.assigned if (lengths := [known[item.row_uid] for item in items])
