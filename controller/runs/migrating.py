@@ -4,6 +4,7 @@ progress ─▶ decide_migrations ─▶ mail "cut" ─▶ the actor saves its s
                                                       └▶ takers are told, and go on with them
 """
 
+import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -136,17 +137,19 @@ class Migrator:
         if reports.keys() != calls.open.keys():
             # Who has not begun may have a lot to do: it is no tail yet.
             figures = replace(figures, end_game=False)
-        progress = [as_progress(report) for _, report in sorted(reports.items())]
-        cuts = decide_migrations(
-            progress,
+        # For a large batch that takes some tenths of a second, four times a second.
+        for cut in await asyncio.to_thread(self._decide, reports, figures, now):
+            await self._post(cut, reports[cut.shard])
+
+    def _decide(self, reports: Mapping[int, RolloutProgress], figures: MigrationFigures, now: float) -> tuple[Cut, ...]:
+        return decide_migrations(
+            [as_progress(report) for _, report in sorted(reports.items())],
             self._migration.profile,
             figures,
             already_cut=self._cut,
             remaining=self._remaining(reports),
             spent=Spent(time_s=now - self._began_at, held_s=self._held_s),
         )
-        for cut in cuts:
-            await self._post(cut, reports[cut.shard])
 
     def _remaining(self, reports: Mapping[int, RolloutProgress]) -> Remaining:
         """What to expect of running samples: where they are probed, by what the batch has shown."""
