@@ -136,7 +136,11 @@ def plan(
         if step is not None:
             raise typer.BadParameter("a config has no steps yet: leave it out", param_hint="--step")
         config = train_command.read_config(file, overrides or [])
-        execute(context, lambda client: plan_command.expect(client, config, as_json=as_json))
+        execute(
+            context,
+            lambda client: plan_command.expect(client, config, as_json=as_json),
+            without=lambda: plan_command.expect_here(config, as_json=as_json),
+        )
     if overrides:
         raise typer.BadParameter("values are for a config, and this is a run", param_hint="[a.b=c]...")
     execute(context, lambda client: plan_command.show(client, target, step=step, as_json=as_json))

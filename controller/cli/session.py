@@ -13,7 +13,9 @@ from controller.cli.client import ControllerClient, Refused, Unreachable
 from controller.cli.settings import ConnectionInvalid, NoController, find_controller
 from controller.cli.tables import problem_table
 from controller.cli.text import printable
+from controller.platforms.local.manifest_section import ManifestRefused
 from controller.runs.config.problems import ConfigInvalid
+from controller.settings import SettingsInvalid
 
 UNPROCESSABLE = 422
 PIPED_WIDTH = 160
@@ -36,12 +38,17 @@ class ExitCode(IntEnum):
 Action = Callable[[ControllerClient], Awaitable[ExitCode]]
 
 
-def execute(context: typer.Context, action: Action) -> NoReturn:
-    """Run the action against the controller that the command's options name, and exit with what it returns."""
+def execute(
+    context: typer.Context, action: Action, *, without: Callable[[], Awaitable[ExitCode]] | None = None
+) -> NoReturn:
+    """Run the action against the controller that the command's options name, and exit with what it returns.
+
+    Where nothing says where a controller is, ``without`` is run instead, if there is one.
+    """
     url, token = context.obj
     try:
-        code = asyncio.run(_with_client(url, token, action))
-    except ConnectionInvalid as error:
+        code = asyncio.run(_with_client(url, token, action, without))
+    except (ConnectionInvalid, SettingsInvalid, ManifestRefused) as error:
         code = fail(str(error), ExitCode.USAGE)
     except (NoController, Unreachable) as error:
         code = fail(str(error), ExitCode.UNREACHABLE)
@@ -86,6 +93,14 @@ def result_console() -> Console:
     return console
 
 
-async def _with_client(url: str | None, token: str | None, action: Action) -> ExitCode:
-    async with ControllerClient(find_controller(url=url, token=token)) as client:
+async def _with_client(
+    url: str | None, token: str | None, action: Action, without: Callable[[], Awaitable[ExitCode]] | None
+) -> ExitCode:
+    try:
+        connection = find_controller(url=url, token=token)
+    except NoController:
+        if without is None:
+            raise
+        return await without()
+    async with ControllerClient(connection) as client:
         return await action(client)

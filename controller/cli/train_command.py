@@ -82,6 +82,11 @@ async def located(client: ControllerClient, config: Config, *, upload: bool | No
         _rewritten(config, collect)
         uris = await send(client, check_sendable(paths), _note)
         return _rewritten(config, lambda path: uris[path.place] if path.key in DATA_KEYS else path.given)
+    return located_here(config)
+
+
+def located_here(config: Config) -> Config:
+    """The config with the absolute paths of this machine, saying what they are."""
     document, notes = resolve_document(config.document, config.folder)
     overrides, more_notes = resolve_overrides(config.overrides, Path.cwd())
     for note in (*notes, *more_notes):

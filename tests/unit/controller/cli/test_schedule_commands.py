@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from controller.runs.state import RunState
+from controller.settings import REPOSITORY
 from tests.fakes.planned import plan_record
 from tests.unit.controller.api.fake_service import CONFIG
-from tests.unit.controller.cli.conftest import Controller
+from tests.unit.controller.cli.conftest import Controller, command
 
 
 @pytest.fixture
@@ -74,6 +75,19 @@ def test_a_config_is_planned_before_it_is_started(controller: Controller, config
     assert not controller.service.records
     said = json.loads(controller.command("plan", str(config_file), "--json").stdout)
     assert said["num_steps"] == 4
+
+
+def test_a_config_is_planned_without_a_controller(tmp_path: Path) -> None:
+    config = REPOSITORY / "scripts" / "demo" / "addition.yaml"
+    result = command("plan", str(config), "rollout.n=4", "--json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert said["num_steps"] == 360
+    assert said["plan"]["num_groups"] == 32
+    assert not (tmp_path / "state").exists(), "nothing was started or kept"
+    refused = command("plan", str(config), "rollout.n=0")
+    assert (refused.exit_code, "rollout.n" in refused.stderr) == (2, True)
+    assert command("plan", "run-0").exit_code == 3
 
 
 def test_a_config_that_is_refused_or_has_a_step_is_wrong_usage(controller: Controller, config_file: Path) -> None:
