@@ -54,10 +54,11 @@ async def swap(
     """Make the change; what the new revision announces. Raises ``SwapFailed``."""
     old = await function_state(platform, function)
     try:
-        if old.revision:
+        if any(revision.percent for revision in old.revisions):
             await editor.route(function, old.revision)
-        await tell("draining")
-        await drained(platform, function)
+            await tell("draining")
+            await drained(platform, function)
+        # Else none has ever been ready, and there is nothing to drain: what cannot start does not end either.
         await tell("starting")
         proposal = await editor.propose(function, change)
     except (*EDIT_FAILURES, TimeoutError) as error:
@@ -78,7 +79,9 @@ async def take_up(
     except (*EDIT_FAILURES, TimeoutError, PreflightFailed, FunctionUnfit) as error:
         refused = await _back(editor, proposal)
         raise SwapFailed(
-            f"{function} is back at {proposal.before}: {error}", revision=proposal.before, refused=refused
+            f"{function} is back at {proposal.before or 'what it was'}: {error}",
+            revision=proposal.before,
+            refused=refused,
         ) from error
 
 

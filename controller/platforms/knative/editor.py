@@ -7,7 +7,7 @@ from typing import Any
 
 from controller.platforms.base import FunctionUnknown
 from controller.platforms.editing import ChangeNotPermitted, ChangeRefused, ChangeUnanswered, FunctionChange, Proposal
-from controller.platforms.knative.function_reading import main_revision
+from controller.platforms.knative.function_reading import asked_revision, asks
 from controller.platforms.knative.kube_client import Edit, KubeClient
 from controller.platforms.knative.kube_errors import KubeError, NotPermitted, ObjectUnknown, Rejected
 from controller.platforms.knative.kube_resources import REVISIONS, SERVICES, KubeObject
@@ -35,21 +35,24 @@ class KnativeEditor:
     async def route(self, function: str, revision: str) -> None:
         """See ``FunctionEditor.route``."""
         patched = await self._edit(function, lambda service: routed(service, revision))
-        await self._until(function, patched, lambda service: main_revision(service) == revision, f"asks {revision}")
+        await self._until(function, patched, lambda service: asks(service, revision), f"asks {revision}")
 
     async def propose(self, function: str, change: FunctionChange) -> Proposal:
         """See ``FunctionEditor.propose``."""
         found = await self._read(function)
-        before, created, template = main_revision(found), _created(found), found["spec"]["template"]
+        before, created, template = asked_revision(found), _created(found), found["spec"]["template"]
         if before:
             # Traffic that goes to the latest revision would move as soon as the new one is ready.
             await self.route(function, before)
         if changed(found, change) is None:
-            return Proposal(function=function, before=before, revision=before)
+            return Proposal(function=function, before=before, revision=before or created)
         patched = await self._edit(function, lambda service: changed(service, change))
         await self._until(function, patched, lambda service: _created(service) != created, "has a new revision")
         revision = _created(self._services.objects[function])
         self._templates[revision] = template
+        if not before and created:
+            # It has never worked, and would hold until its progress deadline what the new one needs.
+            await self._delete(created)
         return Proposal(function=function, before=before, revision=revision)
 
     async def withdraw(self, proposal: Proposal) -> str:

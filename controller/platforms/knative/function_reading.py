@@ -50,13 +50,26 @@ def container_of(service: KubeObject) -> dict[str, Any]:
 def main_revision(service: KubeObject) -> str:
     """Name of the revision that gets most of the requests; the latest one before the first is ready."""
     status = service.get("status") or {}
+    latest = status.get("latestReadyRevisionName") or status.get("latestCreatedRevisionName")
+    return asked_revision(service) or str(latest or "")
+
+
+def asked_revision(service: KubeObject) -> str:
+    """Name of the revision that gets most of the requests; empty where none does, for none has ever been ready."""
     shares: dict[str, int] = {}
-    for target in status.get("traffic") or ():
+    for target in (service.get("status") or {}).get("traffic") or ():
         name = target.get("revisionName", "")
         shares[name] = shares.get(name, 0) + int(target.get("percent") or 0)
     # The newest of equals comes last by name: names end in a count.
-    most = max(sorted(shares), key=lambda name: shares[name], default="")
-    return most or str(status.get("latestReadyRevisionName") or status.get("latestCreatedRevisionName") or "")
+    return max(sorted(shares), key=lambda name: shares[name], default="")
+
+
+def asks(service: KubeObject, revision: str) -> bool:
+    """Whether requests go to the revision by now. The status names it before the ingress has followed; it names none
+    while no revision has ever been ready."""
+    if not asked_revision(service):
+        return main_revision(service) == revision
+    return asked_revision(service) == revision and _routes(service).status == "True"
 
 
 def limits_of(revision: KubeObject) -> RevisionLimits:
@@ -147,8 +160,8 @@ def _reason(service: KubeObject, revisions: Sequence[KubeObject], active: Sequen
 
 def _routes(service: KubeObject) -> Condition:
     """Whether requests reach it. The Service as a whole is not ready either while a revision that gets none fails."""
-    routes = condition(service, "RoutesReady")
-    return condition(service, "Ready") if routes == Condition() else routes
+    said = {entry.get("type") for entry in (service.get("status") or {}).get("conditions") or ()}
+    return condition(service, "RoutesReady" if "RoutesReady" in said else "Ready")
 
 
 def _image(service: KubeObject, revisions: Iterable[KubeObject], main: str) -> str:

@@ -80,8 +80,10 @@ class Knative:
         api: ApiServer | None = None,
         defaults: ClusterDefaults = AT_ZERO,
         drain_s: float = 30.0,
+        ingress_lag_s: float = 0.0,
         seed: int = 0,
     ) -> None:
+        """``ingress_lag_s``: how long an ingress takes to follow a Service's traffic, which its status shows before."""
         self.defaults = defaults
         self.api = api or ApiServer()
         self.api.admit, self.api.committed, self.api.deleted = self._admit, self._committed, self._deleted
@@ -100,6 +102,8 @@ class Knative:
         self._manifests: dict[str, FunctionManifest] = {}
         self._annotations: dict[str, dict[str, str]] = {}
         self._observed: dict[str, int] = {}
+        self._ingress_lag_s = ingress_lag_s
+        self._programmed_at: dict[str, float] = {}
         self._showing: asyncio.Task[None] | None = None
         self._shown: list[Any] = []
         self._stopping: set[asyncio.Task[None]] = set()
@@ -192,6 +196,7 @@ class Knative:
         store = self.api.store
         state = [self.functions.lives(), dict(self.troubles), copy.deepcopy(self._annotations), dict(self._observed)]
         state += [function.state("") for function in self.functions.functions.values()]
+        state += [self._is_programmed(name) for name in self.functions.functions]
         if state == self._shown:
             return
         self._shown = state
@@ -238,6 +243,8 @@ class Knative:
         name, annotations = new["metadata"]["name"], new["metadata"].get("annotations") or {}
         if kind == SERVICES:
             self._observed[name] = new["metadata"].get("generation", 1)
+            if old.get("spec", {}).get("traffic") != new["spec"].get("traffic"):
+                self._programmed_at[name] = self._clock() + self._ingress_lag_s
             manifest = parse_manifest(json.dumps(_applied(new)), source="service", cluster=self.defaults)
             self._manifests[name] = manifest
             self.functions.apply({name: manifest}, {name: {}})
@@ -288,7 +295,8 @@ class Knative:
         traffic: list[dict[str, Any]] = [
             {"revisionName": each.name, "percent": each.percent, **({"tag": each.tags[0]} if each.tags else {})}
             for each in state.revisions
-            if each.percent or each.tags
+            # None goes to one that has never been ready.
+            if each.ready and (each.percent or each.tags)
         ]
         newest = next(reversed(function.revisions))
         ready = [each for each, revision in function.revisions.items() if revision.is_ready]
@@ -303,9 +311,16 @@ class Knative:
             "observedGeneration": self._observed[name],
             "conditions": [
                 {"type": "Ready", "status": "True" if not waiting else "Unknown", "message": waiting},
-                {"type": "RoutesReady", "status": "True" if traffic else "Unknown", "message": waiting},
+                {
+                    "type": "RoutesReady",
+                    "status": "True" if traffic and self._is_programmed(name) else "Unknown",
+                    "message": waiting,
+                },
             ],
         }
+
+    def _is_programmed(self, service: str) -> bool:
+        return self._clock() >= self._programmed_at.get(service, 0.0)
 
     def _pod_object(self, life: ReplicaLife, annotations: Mapping[str, str]) -> Object:
         placed = life.started_at is not None

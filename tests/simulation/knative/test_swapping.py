@@ -11,6 +11,7 @@ from controller.platforms.base import FunctionState
 from controller.platforms.editing import FunctionChange
 from controller.platforms.local.capacity import Machine
 from controller.platforms.local.cluster_defaults import KNATIVE
+from controller.platforms.simulated.clock import virtual_now
 from controller.runs.function_info import Announced
 from controller.runs.function_swaps import FunctionSwaps, Swap, SwapState, When
 from controller.runs.preflight import ping
@@ -247,3 +248,21 @@ async def test_a_revision_from_outside_that_is_unfit_is_tried_once() -> None:
         assert it.swaps.swaps["rollout"].state is SwapState.FAILED
         assert await it.served_by() == OLD
         assert not await it.swaps.perform_idle()
+
+
+@in_virtual_time
+async def test_requests_are_sent_once_the_ingress_has_followed() -> None:
+    async with swapping(ingress_lag_s=5.0) as it:
+        asked_at = virtual_now()
+        await it.at.platform.editor.route("rollout", OLD)
+        assert virtual_now() - asked_at >= 5.0
+        await it.at.platform.editor.route("rollout", OLD)
+        assert virtual_now() - asked_at < 6.0
+
+
+@in_virtual_time
+async def test_a_function_that_has_never_worked_can_be_changed() -> None:
+    async with swapping(never_ready=(OLD,)) as it:
+        assert not (await it.state()).ready
+        swap = await it.change()
+        assert (swap.state, swap.revision) == (SwapState.DONE, NEW)

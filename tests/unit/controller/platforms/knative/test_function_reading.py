@@ -1,7 +1,11 @@
+from typing import Any
+
 import pytest
 
 from controller.platforms.knative.function_reading import (
     address_of,
+    asked_revision,
+    asks,
     host_of,
     limits_of,
     main_revision,
@@ -35,6 +39,19 @@ def test_the_main_revision_gets_most_requests() -> None:
     assert main_revision(service(traffic=split)) == "a-2"
     assert main_revision(service(traffic=[])) == "rollout-00001"
     assert main_revision(service(status={})) == ""
+
+
+def test_requests_reach_a_revision_when_the_ingress_has_followed() -> None:
+    def routed(status: str, **fields: Any) -> Object:
+        found = service(**fields)
+        found["status"]["conditions"] = [condition("Ready", "False"), condition("RoutesReady", status)]
+        return found
+
+    assert asks(routed("True"), "rollout-00001")
+    assert not asks(routed("Unknown"), "rollout-00001")
+    assert not asks(routed("True"), "rollout-00002")
+    assert asks(routed("False", traffic=[]), "rollout-00001"), "it gets them as soon as it is ready for the first time"
+    assert asked_revision(routed("False", traffic=[])) == ""
 
 
 def test_limits_are_the_revisions_own() -> None:
