@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from controller.runs.context import RunContext
 from controller.runs.holding import Holding
 from controller.runs.length_history import extended, format_records, records_of, row_and_epoch
+from controller.runs.measuring import measure_round
 from controller.runs.observed import ObservedRound
 from controller.runs.plan_records import PlanRecord, PlanRecords, format_record, plan_digest
 from controller.runs.profiles import learnt, read_speed, with_lengths, with_prefill, with_stages, write_speed
-from controller.runs.schedule_metrics import measure_round, schedule_metrics
+from controller.runs.schedule_metrics import schedule_metrics
 from controller.runs.trace import TraceRound, TraceRow, TraceStay, TraceStep, encode_step
 from shared.codec.completion_facts import CompletionFacts
 from shared.contracts.completion import num_migrations
