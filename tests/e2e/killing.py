@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -50,10 +51,16 @@ class Before:
 
 
 class AlwaysCold(Before):
-    """Kills every replica after every call; while other calls are under way, all but those that work on them."""
+    """Kills every replica after every call; while other calls are under way, only the one that answered.
+
+    A stage's calls go one after the other: one that waits in the proxy is given to the replica that has just answered,
+    and no kill is quicker.
+    """
 
     def __init__(self, platform: LocalPlatform, state_dir: Path) -> None:
         super().__init__(platform, state_dir)
+        self._turns: defaultdict[Stage, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._killing = asyncio.Lock()
         self._num_in_flight = 0
         self.served_by: list[str] = []
         """The instance that answered each call."""
@@ -69,15 +76,19 @@ class AlwaysCold(Before):
         beside: Stage | None = None,
     ) -> PlatformReply:
         """Pass on, then kill."""
-        self._num_in_flight += 1
-        try:
-            reply = await super().invoke(stage, path, body, headers=headers, timeout_s=timeout_s, beside=beside)
-        finally:
-            self._num_in_flight -= 1
-        if reply.status == 200:
-            instance = json.loads(reply.body)["served"]["instance"]
-            self.served_by.append(instance)
-            await self.kill(instance if self._num_in_flight else "")
+        async with self._turns[stage]:
+            async with self._killing:
+                # Until the platform knows who is dead it gives them calls.
+                self._num_in_flight += 1
+            try:
+                reply = await super().invoke(stage, path, body, headers=headers, timeout_s=timeout_s, beside=beside)
+            finally:
+                self._num_in_flight -= 1
+            if reply.status == 200:
+                instance = json.loads(reply.body)["served"]["instance"]
+                self.served_by.append(instance)
+                async with self._killing:
+                    await self.kill(instance if self._num_in_flight else "")
         return reply
 
 
