@@ -118,7 +118,9 @@ def decode_partial(data: bytes) -> Partial:
     """Inverse of ``encode_partial``. Raises ``DamagedCompletion``."""
     with _damaged("unfinished completion"):
         facts = _PartialFacts.model_validate_json(metadata_of(data)[FACTS])
-        return Partial(**dict(zip(TENSORS, _vectors(data, **TENSORS), strict=True)), stays=facts.stays, has_kv=facts.has_kv)
+        return Partial(
+            **dict(zip(TENSORS, _vectors(data, **TENSORS), strict=True)), stays=facts.stays, has_kv=facts.has_kv
+        )
 
 
 @contextmanager
