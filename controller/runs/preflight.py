@@ -32,9 +32,18 @@ class PreflightFailed(RunFailed):
 
 
 async def preflight(
-    platform: Platform, stages: Collection[Stage], *, token: str, notify: Notify, budget_s: float = COLD_START_BUDGET_S
+    platform: Platform,
+    stages: Collection[Stage],
+    *,
+    token: str,
+    notify: Notify,
+    tokenizer: str | None = None,
+    budget_s: float = COLD_START_BUDGET_S,
 ) -> Mapping[str, Announced]:
-    """What each function of these stages announces, by its name. Raises ``PreflightFailed``."""
+    """What each function of these stages announces, by its name. Raises ``PreflightFailed``.
+
+    ``tokenizer`` is the hash of the run's own.
+    """
     functions = await _functions_of(platform, stages)
     try:
         announced = await together(
@@ -42,7 +51,7 @@ async def preflight(
         )
     except FunctionUnfit as error:
         raise PreflightFailed(str(error)) from error
-    if disagreement := tokenizer_disagreement(announced):
+    if disagreement := tokenizer_disagreement(announced, own=tokenizer):
         raise PreflightFailed(disagreement)
     return {each.function.name: each for each in announced}
 

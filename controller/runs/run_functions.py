@@ -38,12 +38,15 @@ class RunFunctions:
         *,
         token: str,
         notify: Notify,
+        tokenizer: str | None = None,
     ) -> None:
+        """``tokenizer`` is the hash of the run's own: functions that announce one must have the same."""
         self._platform = platform
         self._swaps = swaps
         self._stages = frozenset(stages)
         self._token = token
         self._notify = notify
+        self._tokenizer = tokenizer
         self._announced: dict[str, Announced] = {}
         self._told: set[str] = set()
 
@@ -54,7 +57,9 @@ class RunFunctions:
 
     async def begin(self) -> None:
         """Check the run's functions and tie it to their revisions. Raises ``PreflightFailed``."""
-        announced = await preflight(self._platform, self._stages, token=self._token, notify=self._notify)
+        announced = await preflight(
+            self._platform, self._stages, token=self._token, notify=self._notify, tokenizer=self._tokenizer
+        )
         self._announced = dict(announced)
         for name, revision in self.revisions.items():
             await self._tie(name, revision)
@@ -90,7 +95,7 @@ class RunFunctions:
         """
         found = await self._swaps.ping(state)
         others = [each for name, each in self._announced.items() if name != state.name]
-        if disagreement := tokenizer_disagreement([*others, found]):
+        if disagreement := tokenizer_disagreement([*others, found], own=self._tokenizer):
             raise FunctionUnfit(disagreement)
         if state.name in self._announced:
             self._announced[state.name] = found

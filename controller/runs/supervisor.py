@@ -180,8 +180,14 @@ class Supervisor:
             await self._store.events.append(record.id, "log", {"level": "warning", "message": line})
         run = await self._context(record, owned, prepared)
         if self._swaps is not None:
-            stages, token = stages_of(prepared.config), self._token
-            functions = RunFunctions(self._platform, self._swaps, stages, token=token, notify=run.notify)
+            functions = RunFunctions(
+                self._platform,
+                self._swaps,
+                stages_of(prepared.config),
+                token=self._token,
+                notify=run.notify,
+                tokenizer=prepared.tokenizer.fingerprint if prepared.tokenizer is not None else None,
+            )
             await functions.begin()
             run = replace(run, between_steps=functions.between_steps)
         await RunLoop(run).drive()
