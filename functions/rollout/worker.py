@@ -9,12 +9,11 @@ beside it.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from functions.rollout.clock import Clock
 from functions.rollout.commits import CommitQueue
-from functions.rollout.completing import completion_of, partial_of
+from functions.rollout.completing import completion_of
 from functions.rollout.decoding import Decoding
 from functions.rollout.engine import Engine, FinishedSequence
 from functions.rollout.kv_capacity import kv_capacity_tokens
@@ -27,19 +26,18 @@ from functions.rollout.sampling import sampling_params
 from functions.rollout.seats import Seats, Waiting
 from functions.rollout.tally import Tally
 from functions.rollout.turns.turn_loop import TurnLoop
-from shared.codec.completions import encode_completion, encode_partial
+from functions.rollout.unfinished import Unfinished
+from shared.codec.completions import encode_completion
 from shared.contracts.call import StageCall
 from shared.contracts.completion import Completion, SampleId
-from shared.contracts.errors import Cancelled, StoreUnavailable
+from shared.contracts.errors import Cancelled
 from shared.contracts.policy import PolicyRef
 from shared.contracts.prompt import Prompt
 from shared.contracts.rollout import RolloutInputs, RolloutOutputs
-from shared.contracts.rollout_mail import MailKind, RolloutMail
+from shared.contracts.rollout_mail import MailKind
 from shared.service.beside import beside
 from shared.service.ending import end_task
 from shared.service.handler import CallContext, Outcome
-
-log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 1.0
 """Pause after a look for work that found none: others may give items back, or die with them."""
@@ -109,6 +107,16 @@ class RolloutWorker:
             params=PrefixCacheParams(run=call.key.run, model=model),
             are_prefilled=call.inputs.prefix_kv,
         )
+        self._unfinished = Unfinished(
+            call=call,
+            context=context,
+            engine=engine,
+            leased=self._leased,
+            seats=self._seats,
+            prefixes=self._prefixes,
+            tally=self._tally,
+            clock=self._clock,
+        )
 
     async def run(self) -> Outcome[RolloutOutputs]:
         """Work until nothing is left, or until the deadline or a message ends it.
@@ -126,12 +134,12 @@ class RolloutWorker:
                 with self._context.watch.measure("store"):
                     await self._commits.settle()
                     if not finished:
-                        await self._leave_unfinished(self._mailbox.ending)
+                        await self._unfinished.leave(self._mailbox.ending)
                     # How long the last ones were tells others of their groups.
                     await self._reporter.report()
             await self._context.compute(self._engine.drop_prefixes)
         except BaseException as error:
-            await self._abandon(error)
+            await self._unfinished.abandon(self._commits, error)
             raise
         told = self._mailbox.interrupt
         cancelled = self._context.stop.is_set() or told.reason == MailKind.CANCEL
@@ -241,42 +249,6 @@ class RolloutWorker:
         )
         self._tally.note(completions)
         await self._leased.note_committed({completion.id for completion in completions})
-
-    async def _leave_unfinished(self, ending: RolloutMail | None) -> None:
-        """Save the tokens of unfinished sequences, then offer their items again, or hand them on as a cut says."""
-        is_cut = ending is not None and ending.kind is MailKind.CUT
-        has_kv = bool(is_cut and ending and ending.with_kv) and await self._prefixes.store(self._seats.ids())
-        partials = [partial for partial in await self._context.compute(self._engine.abort) if partial.token_ids]
-        now = self._clock.unix()
-        stored = {}
-        for partial in partials:
-            id = SampleId(partial.row_uid, partial.sample)
-            stays = self._seats.leave(id, num_tokens=len(partial.token_ids), now=now)
-            stored[id] = encode_partial(partial_of(partial, stays, has_kv=has_kv))
-        self._seats.clear()
-        await self._work.save_partials(self._batch, fence=self._call.fence, partials=stored)
-        if ending is None or not is_cut:
-            await self._leased.give_back()
-            return
-        self._tally.num_migrated_out = len(stored)
-        for shard in await self._leased.hand_on(ending.takers):
-            word = RolloutMail(kind=MailKind.WORK, fence=self._call.fence)
-            await self._work.post(self._batch, shard=shard, message=word.model_dump_json())
-
-    async def _abandon(self, error: BaseException) -> None:
-        """After a failure: an engine without sequences, and items that others need not wait for.
-
-        It never hides the failure by another one.
-        """
-        try:
-            await self._commits.drop()
-            await self._context.compute(self._engine.abort)
-            await self._context.compute(self._engine.drop_prefixes)
-            # A lost store is not waited for again: the leases end by themselves.
-            if not isinstance(error, StoreUnavailable):
-                await self._leased.give_back()
-        except Exception:
-            log.warning("a failed call of %s left something behind", self._call.key, exc_info=True)
 
 
 def worthwhile_room(num_samples: int, max_num_sequences: int) -> int:
