@@ -31,11 +31,12 @@ from controller.platforms.knative.holder import Holder
 from controller.platforms.knative.holding import Hold
 from controller.platforms.knative.invoker import Invoker, Target, max_calls
 from controller.platforms.knative.kube_client import KubeClient
-from controller.platforms.knative.kube_errors import KubeError, NotPermitted, ObjectUnknown
+from controller.platforms.knative.kube_errors import KubeError, KubeUnavailable, NotPermitted, ObjectUnknown
 from controller.platforms.knative.kube_resources import PODS, REVISIONS, SERVICES, KubeObject, labels_of, name_of
 from controller.platforms.knative.mirror import Mirror
 from controller.platforms.knative.pod_lives import PodLives
 from controller.platforms.knative.pod_reading import DELETION_COST, FINISHED_COST, SERVICE_LABEL, is_finished
+from controller.platforms.knative.retrying import LONGEST_PAUSE_S
 from controller.platforms.knative.settings import KnativeSettings
 from controller.platforms.stage_routing import function_of
 from shared.contracts.ids import InstanceId
@@ -105,16 +106,25 @@ class KnativePlatform:
     async def start(self) -> None:
         """Read what there is, follow it, and lower minima that nobody holds any more.
 
-        Raises ``KubeError`` where Services or Revisions cannot be read.
+        Waits for an API server that does not answer. Raises another ``KubeError`` where Services or Revisions cannot
+        be read.
         """
-        await self._services.start()
-        await self._revisions.start()
-        try:
-            await self._pods.start()
-        except NotPermitted as error:
-            log.warning("%s; until then replicas are not seen", error)
-            self._pods.follow()
+        for mirror in (self._services, self._revisions, self._pods):
+            await self._begun(mirror)
         self._holding = asyncio.create_task(self._holder.run(), name="hold minima")
+
+    async def _begun(self, mirror: Mirror) -> None:
+        while True:
+            try:
+                return await mirror.start()
+            except KubeUnavailable as error:
+                log.warning("waiting for the cluster: %s", error)
+                await self.sleep(LONGEST_PAUSE_S)
+            except NotPermitted as error:
+                if mirror is not self._pods:
+                    raise
+                log.warning("%s; until then replicas are not seen", error)
+                return mirror.follow()
 
     async def stop(self) -> None:
         """Lower what was raised, and follow nothing any more."""

@@ -316,6 +316,22 @@ async def test_an_api_server_that_is_away_delays_minima_and_nothing_else() -> No
 
 
 @in_virtual_time
+async def test_a_controller_that_starts_before_the_api_server_waits_for_it() -> None:
+    async with stand(ROLLOUT) as at:
+        network = AsgiTransport(at.api)
+        network.is_down = True
+        starting = KnativePlatform(settings_of(), clock=virtual_now, api_transport=network)
+        start = asyncio.create_task(starting.start())
+        await asyncio.sleep(120.0)
+        assert not start.done()
+        network.is_down = False
+        async with asyncio.timeout(20.0):
+            await start
+        assert [state.name for state in await starting.functions()] == ["rollout"]
+        await starting.stop()
+
+
+@in_virtual_time
 async def test_conflicts_and_a_busy_api_server_do_not_lose_a_minimum() -> None:
     async with stand(ROLLOUT) as at:
         at.api.faults = [

@@ -83,6 +83,12 @@ class Cluster:
         return await ping(self.at.platform, state, token=TOKEN, notify=notify)
 
 
+def tokenizer_hash(root: Path) -> str:
+    """Of the only model there."""
+    [tokenizer] = root.rglob("tokenizer.json")
+    return hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+
+
 @asynccontextmanager
 async def on_cluster(
     root: Path, *names: str, says: dict[str, Any] | None = None, **options: Any
@@ -179,8 +185,7 @@ async def test_functions_that_agree_on_a_tokenizer_that_is_not_the_runs_fail_it(
 async def test_functions_that_carry_the_runs_tokenizer_serve_it(tmp_path: Path) -> None:
     says: dict[str, Any] = {"rollout": {}}
     async with on_cluster(tmp_path, says=says) as it:
-        [tokenizer] = tmp_path.rglob("tokenizer.json")
-        says["rollout"]["tokenizer_hash"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+        says["rollout"]["tokenizer_hash"] = tokenizer_hash(tmp_path)
         run = await it.submit()
         record = await it.stack.until(run, RunState.FAILED, RunState.SUCCEEDED)
         assert record.state == RunState.SUCCEEDED, record.info
