@@ -102,6 +102,8 @@ class World:
     max_actors: int = 8
     num_threads: int = 2
     shared_threads: bool = True
+    call_timeout_s: float = 600.0
+    """The platform's limit on one request."""
     lines: list[str] = field(default_factory=list)
     """What stage clients had to say about retries."""
 
@@ -133,7 +135,12 @@ class World:
             blobs=self.blobs,
             platform=used_platform,
             client=StageClient(
-                used_platform, token=TOKEN, fence=owned.fence, timeout_s=600.0, notify=notify, trace_id=RUN
+                used_platform,
+                token=TOKEN,
+                fence=owned.fence,
+                timeout_s=self.call_timeout_s,
+                notify=notify,
+                trace_id=RUN,
             ),
             resources=Resources(
                 num_threads=self.num_threads, max_actors=self.max_actors, shared_threads=self.shared_threads

@@ -139,7 +139,8 @@ async def test_a_killed_reward_or_learner_is_called_again(tmp_path: Path, stage:
 @in_virtual_time
 async def test_work_that_outlasts_a_call_goes_on_in_the_next_segment(tmp_path: Path) -> None:
     expected = await (await make_world(tmp_path / "a")).drive()
-    world = await make_world(tmp_path / "b", stages={"s_per_token": 45.0}, rollout__num_actors=1)
+    world = await make_world(tmp_path / "b", stages={"s_per_token": 2.5}, rollout__num_actors=1)
+    world.call_timeout_s = 60.0
     assert without_folders(await world.drive()) == without_folders(expected)
     segments = [call.key.segment for call in world.stages.seen(Stage.ROLLOUT) if call.key.step == 0]
     assert segments == list(range(len(segments)))
