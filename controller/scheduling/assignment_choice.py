@@ -113,11 +113,11 @@ class _Errors:
 
     def of_cuts(self, cuts: Ints, seconds: Floats) -> Floats:
         """The expected seconds of each actor, whose parts are runs of sorted work. [rows, max actors]"""
-        begin, end = cuts[:, :-1], cuts[:, 1:]
-        longest = self._unit * _root(self._sums[end] - self._sums[begin], LENGTH_SHAPE)
-        beyond_s = self._base_s * (longest - self._longest[np.maximum(end - 1, 0)])
-        spread_s = np.sqrt(self._variance[end] - self._variance[begin])
-        return np.where(end > begin, seconds + beyond_s + spread_s, 0.0)
+        end = cuts[:, 1:]
+        longest = self._unit * _root(np.diff(self._sums[cuts], axis=1), LENGTH_SHAPE)
+        beyond_s = self._base_s * (longest - self._longest[end - 1])
+        spread_s = np.sqrt(np.maximum(0.0, np.diff(self._variance[cuts], axis=1)))
+        return np.where(end > cuts[:, :-1], seconds + beyond_s + spread_s, 0.0)
 
     def of_balanced(self, num_actors: Ints, seconds: Floats) -> Floats:
         """The same where each actor has one of the longest prompts, and of the others as many as everybody."""

@@ -40,6 +40,9 @@ EQUAL_TIME = 1.05
 """Ratio up to which two times to the end of the step count as equal: what is still to go is known no better."""
 LEAST_SAVED_S = 0.25
 """Held seconds below which nothing is cut: reports are as old as that."""
+LEAST_SHARE = 0.5
+"""Share of what an actor would still be held for that a cut has to save. Where less of it is the base, what moves is
+slowed down by whatever runs where it comes to, and if it is longer than was thought, the step is longer for little."""
 MAX_ALONE = 4
 """Actors that are tried as the only taker: those that are there the longest."""
 
@@ -199,7 +202,11 @@ class _Board:
         best: tuple[float, float, Takers] | None = None
         for takers in self._ways(actor):
             gain, saved_s = self._gain(actor, takers, reason)
-            if saved_s > LEAST_SAVED_S and gain > 0 and (best is None or gain > best[0]):
+            if (
+                saved_s > max(LEAST_SAVED_S, LEAST_SHARE * actor.seconds)
+                and gain > 0
+                and (best is None or gain > best[0])
+            ):
                 best = gain, saved_s, takers
         if best is None:
             return []

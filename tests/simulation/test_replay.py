@@ -90,7 +90,10 @@ def test_actors_run_beside_each_other_and_are_paid_until_they_are_done() -> None
     assert cost.fleet_s == pytest.approx(2 * second_s, abs=1e-6)
 
 
-MIGRATION = Migration(profile=PROFILE, figures=MigrationFigures(tau=0.7, end_game=False, lambda_=0.0))
+MIGRATION = Migration(
+    profile=replace(PROFILE, per_context_token_s=0.0), figures=MigrationFigures(tau=0.7, end_game=False, lambda_=0.0)
+)
+"""By a profile in which a step is mostly its base, so that it pays to move."""
 
 
 def test_migration_frees_an_actor_soon_after_its_share_is_done() -> None:
