@@ -7,8 +7,7 @@ shape is as fast, and another image or another machine's manifest is not.
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -204,8 +203,3 @@ async def _profile(run: RunContext, head: Manifest, threads: int) -> RolloutOutp
     key = CallKey(**batch.model_dump(), stage=Stage.ROLLOUT, operation=Operation.PROFILE)
     reply = await run.client.call(key, inputs, RolloutOutputs, policy=head.policy, threads=threads)
     return reply.outputs
-
-
-def as_figures(profile: DecodeProfile) -> dict[str, Any]:
-    """The profile's numbers by name, for traces and plans."""
-    return asdict(profile)
