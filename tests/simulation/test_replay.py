@@ -91,7 +91,8 @@ def test_actors_run_beside_each_other_and_are_paid_until_they_are_done() -> None
 
 
 MIGRATION = Migration(
-    profile=replace(PROFILE, per_context_token_s=0.0), figures=MigrationFigures(tau=0.7, end_game=False, lambda_=0.0)
+    profile=replace(PROFILE, per_context_token_s=0.0, prefill_token_s=0.0),
+    figures=MigrationFigures(tau=0.7, end_game=False, lambda_=0.0),
 )
 """By a profile in which a step is mostly its base, so that it pays to move."""
 
