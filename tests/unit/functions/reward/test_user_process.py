@@ -112,7 +112,7 @@ def compute_score(solution_str):
             await _ask(process, limit_s=0.1)
         assert ended.value.timed_out
         assert not process.usable
-        psutil.wait_procs(family, timeout=5)
+        psutil.wait_procs(family, timeout=60)
         assert not any(map(_is_alive, family))
 
 
@@ -250,7 +250,7 @@ asyncio.run(main())
     child = psutil.Process(int(await parent.stdout.readline()))
     parent.kill()
     await parent.wait()
-    psutil.wait_procs([child], timeout=5)
+    psutil.wait_procs([child], timeout=60)
     assert not _is_alive(child)
 
 

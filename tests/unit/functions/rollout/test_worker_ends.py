@@ -16,6 +16,8 @@ from tests.unit.functions.rollout.batch_world import BATCH, BatchWorld, expected
 from tests.unit.functions.rollout.fake_engine import FakeEngine
 from tests.unit.functions.rollout.long_rollouts import LONG, SHORT, after_steps, long_engine
 
+FAR_S = 3600.0
+
 
 async def check_that_the_rest_is_resumed(world: BatchWorld) -> None:
     """A further owner's call continues from the saved tokens, and the result is what one call would have made."""
@@ -29,12 +31,17 @@ async def check_that_the_rest_is_resumed(world: BatchWorld) -> None:
         assert completion.token_ids.tolist() == expected_tokens(id, length)[:500]
 
 
-async def test_near_the_deadline_the_rest_is_left_for_another_call(world: BatchWorld) -> None:
+async def test_near_the_deadline_the_rest_is_left_for_another_call(
+    world: BatchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.put()
     engine = long_engine(world)
-    engine.step_s = 0.001
-    context = world.context(deadline_at=time.time() + worker_module.SAVE_S + 0.05)
-    outcome = await world.run(engine, context, sampling=LONG)
+
+    async def come_near() -> None:
+        monkeypatch.setattr(worker_module, "SAVE_S", 2 * FAR_S)
+
+    after_steps(engine, 5, come_near)
+    outcome = await world.run(engine, world.context(deadline_at=time.time() + FAR_S), sampling=LONG)
     assert outcome.status == "continue"
     assert outcome.outputs.num_completions == world.num_rows
     assert engine.num_steps < 500

@@ -46,7 +46,7 @@ class Seen:
         self._tell()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5), self._told:
+        async with asyncio.timeout(30), self._told:
             await self._told.wait_for(holds)
 
     def _tell(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import psutil
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], *, limit_s: float = LIMIT_S) -> None:
