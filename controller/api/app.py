@@ -1,5 +1,7 @@
 """The API as one ASGI application over the run service."""
 
+from collections.abc import Callable, Sequence
+
 from controller.api import (
     checkpoint_routes,
     dataset_routes,
@@ -31,9 +33,12 @@ def make_api(
     admin_token: str | None = None,
     swaps: FunctionSwaps,
     pace: Pace | None = None,
+    waiting_for: Callable[[], Sequence[str]] = tuple,
 ) -> DescribedApi:
     """The API over ``service`` and the changes of functions. With a ``token``, every route but health and documentation
     wants it as a bearer; the ``admin_token`` will do as well, and functions are changed with that one only.
+
+    ``waiting_for``: what runs cannot be driven without and is not there yet.
 
     Streams end when the client leaves or the run has ended: the server should be given a short time for its shutdown.
     """
@@ -42,6 +47,7 @@ def make_api(
     )
     app.state.service = service
     app.state.swaps = swaps
+    app.state.waiting_for = waiting_for
     app.state.pace = pace or Pace()
     app.add_middleware(ApiAuth, tokens=Tokens(user=token, admin=admin_token), open_paths=OPEN_PATHS)
     add_error_handlers(app)

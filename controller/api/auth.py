@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.api.errors import NotAllowed, Unauthenticated, problem_response
+from controller.settings import ControllerSettings, SettingsInvalid, read_token_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,18 @@ class Tokens:
     user: str | None = field(default=None, repr=False)
     admin: str | None = field(default=None, repr=False)
     """Opens all that ``user`` opens, and the changing of functions. None: nobody may change them."""
+
+
+def api_tokens(settings: ControllerSettings) -> Tokens:
+    """The API's tokens from their files. Raises ``SettingsInvalid``."""
+    named = (
+        (settings.api_token_file, "RLHFLESS_API_TOKEN_FILE"),
+        (settings.admin_token_file, "RLHFLESS_ADMIN_TOKEN_FILE"),
+    )
+    user, admin = (None if path is None else read_token_file(path, variable) for path, variable in named)
+    if admin is not None and admin == user:
+        raise SettingsInvalid("RLHFLESS_ADMIN_TOKEN_FILE has the API's own token: make another one for admins")
+    return Tokens(user=user, admin=admin)
 
 
 class ApiAuth:

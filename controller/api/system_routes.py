@@ -4,7 +4,7 @@ import socket
 from collections import Counter
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.api.errors import NotReady
@@ -44,9 +44,9 @@ async def healthz() -> Status:
 
 
 @router.get("/readyz", tags=["health"])
-async def readyz(service: Service) -> Status:
+async def readyz(request: Request, service: Service) -> Status:
     """The controller can serve; if not, 503 says why."""
-    reasons = await service.unready()
+    reasons = [*request.app.state.waiting_for(), *await service.unready()]
     if reasons:
         raise NotReady(reasons)
     return Status(status="ready")

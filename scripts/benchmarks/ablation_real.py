@@ -12,8 +12,9 @@ from pathlib import Path
 
 import yaml
 
-from controller.main import ensure_token, local_settings, redis_address
+from controller.platforms.local.local_settings import ensure_token, local_settings
 from controller.platforms.local.platform import LocalPlatform
+from controller.platforms.local.redis_address import redis_address
 from controller.runs.context import RunContext
 from controller.scheduling.observations import Resources
 from controller.scheduling.plan import StepPlan

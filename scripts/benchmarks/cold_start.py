@@ -31,9 +31,10 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from controller.main import ensure_token, local_settings, redis_address
 from controller.platforms.base import ReplicaLife
+from controller.platforms.local.local_settings import ensure_token, local_settings
 from controller.platforms.local.platform import LocalPlatform
+from controller.platforms.local.redis_address import redis_address
 from controller.runs.stage_client import StageClient
 from controller.settings import ControllerSettings
 from scripts.local_stack import REPOSITORY

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from controller.main import ensure_token, local_settings, redis_address
 from controller.platforms.base import Platform
+from controller.platforms.local.local_settings import ensure_token, local_settings
 from controller.platforms.local.platform import LocalPlatform
+from controller.platforms.local.redis_address import redis_address
 from controller.runs.manifest import Manifest
 from controller.runs.service import RunService
 from controller.runs.state import RunState

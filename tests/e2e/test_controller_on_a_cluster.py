@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from controller.platforms.local.cluster_defaults import KNATIVE
-from controller.platforms.local.redis_server import RedisServer
+from controller.platforms.local.redis_server import RedisServer, free_port
 from scripts.local_stack import REPOSITORY
 from tests.fakes.kubernetes.adapter import EVERY_STAGE, LARGE
 from tests.fakes.kubernetes.announcing import Announcing
-from tests.fakes.kubernetes.api_server import NAMESPACE, REVISIONS, ApiServer
+from tests.fakes.kubernetes.api_server import NAMESPACE, REVISIONS, ApiServer, Fault
 from tests.fakes.kubernetes.asgi import served
 from tests.fakes.kubernetes.knative import Knative, knative
 from tests.fakes.kubernetes.services import base_service
@@ -35,13 +35,14 @@ class Cluster:
     """A cluster's addresses and what a controller is told of them."""
 
     knative: Knative
+    redis: RedisServer
     environment: dict[str, str]
     url: str = ""
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    redis = RedisServer(tmp_path / "redis")
+    redis = RedisServer(tmp_path / "redis", port=free_port())
     await redis.start()
     api = ApiServer(token=SERVICE_ACCOUNT)
     announcing = Announcing(EVERY_STAGE)
@@ -54,7 +55,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
             served(api) as api_address,
             served(fake.ingress) as ingress,
         ):
-            yield Cluster(fake, environment(tmp_path, redis, f"http://{api_address}", f"http://{ingress}"))
+            yield Cluster(fake, redis, environment(tmp_path, redis, f"http://{api_address}", f"http://{ingress}"))
     finally:
         await redis.stop()
 
@@ -117,10 +118,31 @@ async def controller(cluster: Cluster, token: str) -> AsyncIterator[httpx.AsyncC
             assert await process.wait() == 0
 
 
+async def ended(environment: dict[str, str]) -> tuple[int, str]:
+    """Exit status of a process that does not start, and the line that it leaves beside its log."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "controller.main"), env=environment, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        _, errors = await process.communicate()
+    [line] = [line for line in errors.decode().splitlines() if not line.startswith("{")]
+    assert process.returncode is not None
+    return process.returncode, line
+
+
+async def ready(client: httpx.AsyncClient) -> None:
+    """Wait until the controller says that it can work."""
+    async with asyncio.timeout(60):
+        while True:
+            if (await client.get("/readyz")).status_code == 200:
+                return
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.slow
 async def test_it_serves_looks_changes_and_ends(cluster: Cluster) -> None:
     async with controller(cluster, USER) as client:
-        assert (await client.get("/readyz")).status_code == 200
+        await ready(client)
         assert (await client.get("/v1/functions", headers={"authorization": ""})).status_code == 401
         [function] = (await client.get("/v1/functions")).json()["functions"]
         assert (function["name"], function["revision"], function["ready"]) == ("rollout", "rollout-00001", True)
@@ -145,6 +167,31 @@ async def test_it_serves_looks_changes_and_ends(cluster: Cluster) -> None:
         assert "rlhfless.dev/hold-until" not in found["metadata"]["annotations"]
 
 
+@pytest.mark.slow
+async def test_it_waits_for_a_cluster_that_is_not_there_yet(cluster: Cluster) -> None:
+    await cluster.redis.stop()
+    api = cluster.knative.api
+    api.faults = [Fault(status=503, verb="list", plural="services")] * 100
+    async with controller(cluster, USER) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        unready = await client.get("/readyz")
+        assert unready.status_code == 503
+        assert "the platform of the functions does not answer" in unready.text
+        assert "Redis does not answer" in unready.text
+        api.faults = []
+        await cluster.redis.start()
+        await ready(client)
+        assert (await client.get("/v1/runs")).status_code == 200
+
+
+@pytest.mark.slow
+async def test_it_ends_where_it_may_not_look_at_the_functions(cluster: Cluster) -> None:
+    cluster.knative.api.forbidden = {("list", "services")}
+    status, line = await ended(cluster.environment)
+    assert status == 1
+    assert "may not list services.serving.knative.dev" in line
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -163,17 +210,10 @@ async def test_it_says_in_one_line_why_it_does_not_start(
 ) -> None:
     (tmp_path / "empty").write_text("\n")
     named = {name: value.replace("{", f"{tmp_path}/").replace("}", "") for name, value in changes.items()}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "controller.main"),
-        env={**cluster.environment, **named},
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(60):
-        _, errors = await process.communicate()
-    [line] = [line for line in errors.decode().splitlines() if not line.startswith("{")]
+    status, line = await ended({**cluster.environment, **named})
     assert line.startswith("error: ")
     assert said in line
-    assert process.returncode not in (0, None)
+    assert status != 0
 
 
 async def test_the_sweep_of_a_cronjob(cluster: Cluster) -> None:
