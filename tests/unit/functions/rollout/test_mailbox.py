@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,12 +37,16 @@ async def post(work: WorkStore, kind: MailKind, *, shard: int | None = 1, **mail
     return message
 
 
-async def until_set(mailbox: Mailbox) -> None:
-    for _ in range(2000):
-        if mailbox.interrupt.is_set():
+async def until(noticed: Callable[[], bool]) -> None:
+    for _ in range(5000):
+        if noticed():
             return
         await asyncio.sleep(0.002)
     raise AssertionError("no mail was noticed")
+
+
+async def until_set(mailbox: Mailbox) -> None:
+    await until(mailbox.interrupt.is_set)
 
 
 @pytest.mark.parametrize("kind", [MailKind.CUT, MailKind.CANCEL])
@@ -87,7 +92,7 @@ async def test_mail_for_others_does_not(
     with caplog.at_level(logging.WARNING):
         async with beside(mailbox.watch()):
             await work.post(BATCH, shard=1, message="dance")
-            await asyncio.sleep(0.05)
+            await until(lambda: caplog.records != [])
     assert not mailbox.interrupt.is_set()
     assert [record.getMessage() for record in caplog.records] == ["unknown message 'dance'"]
 
@@ -97,8 +102,7 @@ async def test_word_of_work_is_told_once_and_ends_nothing(work: WorkStore, memor
     async with beside(mailbox.watch()):
         assert not mailbox.take_nudge()
         await post(work, MailKind.WORK)
-        await asyncio.sleep(0.05)
-        assert mailbox.take_nudge()
+        await until(mailbox.take_nudge)
         assert not mailbox.take_nudge()
         await post(work, MailKind.WORK)
         await post(work, MailKind.CUT)

@@ -248,14 +248,14 @@ async def test_502_where_the_answer_is_no_answer(answer: bytes) -> None:
 
 async def test_silence_is_cut_however_long_the_request_may_take() -> None:
     async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
-        for piece in (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", b"a", b"a"):
+        for piece in (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"a", b"a", b"a"):
             writer.write(piece)
             await writer.drain()
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.25)
         await reader.read()
 
-    async with stand(stall, timeout_s=600.0, idle_timeout_s=0.1) as proxied:
-        assert (await proxied.call(GET)).endswith(b"\r\n\r\naa"), "the pieces came, then nothing"
+    async with stand(stall, timeout_s=600.0, idle_timeout_s=0.6) as proxied:
+        assert (await proxied.call(GET)).endswith(b"\r\n\r\naaa"), "the pieces came, then nothing"
         await until(lambda: proxied.function.num_in_flight == 0)
 
 
