@@ -31,11 +31,12 @@ from controller.platforms.knative.holder import Holder
 from controller.platforms.knative.holding import Hold
 from controller.platforms.knative.invoker import Invoker, Target, max_calls
 from controller.platforms.knative.kube_client import KubeClient
-from controller.platforms.knative.kube_errors import KubeError, KubeUnavailable, NotPermitted, ObjectUnknown
+from controller.platforms.knative.kube_errors import KubeError, KubeUnavailable, NotPermitted
 from controller.platforms.knative.kube_resources import PODS, REVISIONS, SERVICES, KubeObject, labels_of, name_of
 from controller.platforms.knative.mirror import Mirror
 from controller.platforms.knative.pod_lives import PodLives
-from controller.platforms.knative.pod_reading import DELETION_COST, FINISHED_COST, SERVICE_LABEL, is_finished
+from controller.platforms.knative.pod_ranks import PodRanks
+from controller.platforms.knative.pod_reading import FINISHED_COST, SERVICE_LABEL
 from controller.platforms.knative.retrying import LONGEST_PAUSE_S
 from controller.platforms.knative.settings import KnativeSettings
 from controller.platforms.stage_routing import function_of
@@ -88,7 +89,7 @@ class KnativePlatform:
         self.editor = KnativeEditor(self._client, self._services, self.now)
         """Changes the functions."""
         self._holding: asyncio.Task[None] | None = None
-        self._warned_of_retiring = False
+        self._ranks = PodRanks(self._client, self._pods)
         self._asked: dict[Stage, int] = {}
         """Replicas that each stage asked for last."""
 
@@ -183,33 +184,14 @@ class KnativePlatform:
         function = name_of(self._service_of(stage))
         if num_replicas > self._asked.get(stage, 0):
             pods = self._pods.objects.items()
-            await self._rank([name for name, pod in pods if labels_of(pod).get(SERVICE_LABEL) == function], None)
+            await self._ranks.give([name for name, pod in pods if labels_of(pod).get(SERVICE_LABEL) == function], None)
         self._asked[stage] = num_replicas
         self._holder.hold(function, stage, Hold(num_replicas=num_replicas, until=hold_until))
 
     async def retire(self, stage: Stage, instances: Sequence[InstanceId]) -> None:
         """Give these pods a low deletion cost. See ``Platform.retire``."""
         self._service_of(stage)
-        await self._rank(instances, FINISHED_COST)
-
-    async def _rank(self, instances: Sequence[str], cost: str | None) -> None:
-        """Give pods a deletion cost, or take it away."""
-        patch = {"metadata": {"annotations": {DELETION_COST: cost}}}
-        for instance in instances:
-            known = self._pods.objects.get(instance)
-            if known is None or is_finished(known) == (cost is not None):
-                continue
-            try:
-                self._pods.take(await self._client.merge_patch(PODS, instance, patch))
-            except ObjectUnknown:
-                continue
-            except NotPermitted as error:
-                if not self._warned_of_retiring:
-                    log.warning("%s; until then a scale-down may take a busy replica before an idle one", error)
-                self._warned_of_retiring = True
-                return
-            except KubeError as error:
-                log.warning("replica %s keeps its deletion cost: %s", instance, error)
+        await self._ranks.give(instances, FINISHED_COST)
 
     async def release(self, stage: Stage) -> None:
         """Withdraw every minimum of the function; Knative then drains its pods. See ``Platform.release``."""

@@ -316,6 +316,21 @@ async def test_an_api_server_that_is_away_delays_minima_and_nothing_else() -> No
 
 
 @in_virtual_time
+async def test_an_api_server_that_is_away_does_not_hold_up_a_step() -> None:
+    async with stand(ROLLOUT) as at:
+        await at.platform.scale(Stage.ROLLOUT, 4, hold_until=virtual_now() + 300)
+        await asyncio.sleep(5.0)
+        instances = [life.instance for life in await at.platform.replicas()]
+        assert len(instances) == 4
+        await at.platform.retire(Stage.ROLLOUT, instances[:1])
+        at.api_network.is_down = True
+        asked_at = virtual_now()
+        await at.platform.retire(Stage.ROLLOUT, instances)
+        await at.platform.scale(Stage.ROLLOUT, 5, hold_until=virtual_now() + 300)
+        assert virtual_now() - asked_at <= 10.0
+
+
+@in_virtual_time
 async def test_a_controller_that_starts_before_the_api_server_waits_for_it() -> None:
     async with stand(ROLLOUT) as at:
         network = AsgiTransport(at.api)
