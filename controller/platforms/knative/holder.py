@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.platforms.knative.calls import Calls
 from controller.platforms.knative.function_reading import RevisionLimits
-from controller.platforms.knative.holding import Hold, Wanted, lowered, raised, settle_s, wanted_minimum
+from controller.platforms.knative.holding import Hold, Wanted, given_back, raised, settle_s, wanted_minimum
 from controller.platforms.knative.kube_client import KubeClient
 from controller.platforms.knative.kube_errors import KubeError, NotPermitted, ObjectUnknown
 from controller.platforms.knative.kube_resources import REVISIONS, KubeObject
@@ -145,33 +145,35 @@ class Holder:
             await self._lower(limits.name)
             self._holds.pop(function, None)
             return None
-        if before is None or (before.wanted.num_replicas, before.wanted.until) != (wanted.num_replicas, wanted.until):
-            await self._raise(function, limits, wanted)
+        bounded = replace(wanted, num_replicas=min(wanted.num_replicas, limits.max_scale or wanted.num_replicas))
+        if (
+            before is None
+            or (before.wanted.num_replicas, before.wanted.until) != (wanted.num_replicas, wanted.until)
+            # Somebody else has lowered it.
+            or limits.min_scale < bounded.num_replicas
+        ):
+            await self._raise(function, limits.name, wanted, bounded)
         return wanted.look_at
 
-    async def _raise(self, function: str, limits: RevisionLimits, wanted: Wanted) -> None:
+    async def _raise(self, function: str, name: str, wanted: Wanted, bounded: Wanted) -> None:
+        """Raise the revision's minimum to what is wanted, as far as its maximum allows."""
         # Noted before it is done: what may have been done has to be undone.
-        self._raised.setdefault(limits.name, Raised(function=function, wanted=NOTHING))
-        bounded = Wanted(
-            num_replicas=min(wanted.num_replicas, limits.max_scale or wanted.num_replicas),
-            until=wanted.until,
-            look_at=wanted.look_at,
-        )
+        self._raised.setdefault(name, Raised(function=function, wanted=NOTHING))
         try:
-            patched = await self._client.edit(
-                REVISIONS, limits.name, lambda revision: raised(revision, bounded, self._name)
-            )
+            patched = await self._client.edit(REVISIONS, name, lambda revision: raised(revision, bounded, self._name))
         except (NotPermitted, ObjectUnknown):
-            del self._raised[limits.name]
+            del self._raised[name]
             raise
-        self._raised[limits.name] = Raised(function=function, wanted=wanted)
+        self._raised[name] = Raised(function=function, wanted=wanted)
         self._on_patched(patched)
 
     async def _lower(self, name: str) -> None:
         if name not in self._raised:
             return
         try:
-            self._on_patched(await self._client.edit(REVISIONS, name, lowered))
+            self._on_patched(
+                await self._client.edit(REVISIONS, name, lambda revision: given_back(revision, self._name))
+            )
         except ObjectUnknown:
             log.info("revision %s is gone", name)
         del self._raised[name]

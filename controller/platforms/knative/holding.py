@@ -18,6 +18,8 @@ HELD_BY = "rlhfless.dev/held-by"
 MIN_SCALE_BEFORE = "rlhfless.dev/min-scale-before"
 """Empty where the revision had no minimum of its own."""
 
+CLOCK_SKEW_S = 5.0
+"""By which the clocks of two nodes may differ."""
 TICK_S = 2.0
 """Seconds between two decisions of Knative's autoscaler."""
 
@@ -100,15 +102,23 @@ def lowered(revision: KubeObject) -> Mapping[str, Any] | None:
     )
 
 
+def given_back(revision: KubeObject, holder: str) -> Mapping[str, Any] | None:
+    """As ``lowered``, where this holder was the last to raise it: what another one has raised since is not touched."""
+    return lowered(revision) if annotations_of(revision).get(HELD_BY) == holder else None
+
+
 def is_held(revision: KubeObject) -> bool:
     """Whether somebody has raised its minimum."""
     return HOLD_UNTIL in annotations_of(revision)
 
 
 def is_overdue(revision: KubeObject, now: float) -> bool:
-    """Whether its minimum was raised until a time that is over, or until one that nobody can read."""
+    """Whether its minimum was raised until a time that is over, or until one that nobody can read.
+
+    The time was written by another clock, which may be behind this one.
+    """
     until = from_text(annotations_of(revision).get(HOLD_UNTIL))
-    return is_held(revision) and (until is None or until < now)
+    return is_held(revision) and (until is None or until + CLOCK_SKEW_S < now)
 
 
 def _annotated(annotations: Mapping[str, str | None]) -> Mapping[str, Any]:

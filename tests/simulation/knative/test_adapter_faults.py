@@ -135,7 +135,7 @@ async def test_a_minimum_that_is_raised_again_while_it_is_swept_stays() -> None:
         await dying.scale(Stage.ROLLOUT, 4, hold_until=virtual_now() + 5)
         await asyncio.sleep(1.0)
         await killed(dying)
-        await asyncio.sleep(6.0)
+        await asyncio.sleep(12.0)
 
         def raise_again(kind: tuple[str, str], name: str) -> None:
             at.api.on_patch = lambda kind, name: None
@@ -148,9 +148,35 @@ async def test_a_minimum_that_is_raised_again_while_it_is_swept_stays() -> None:
         access = KubeAccess(server="http://kubernetes", namespace=NAMESPACE, tls=None, credentials=StaticToken(TOKEN))
         async with KubeClient(access, transport=AsgiTransport(at.api)) as client:
             await sweep(client, virtual_now())
+        assert at.api.patches("revisions")
         found = at.api.store.get(REVISIONS, FIRST)
         assert found is not None
         assert found["metadata"]["annotations"][MIN_SCALE] == "4"
+
+
+@in_virtual_time
+async def test_a_controller_that_leaves_does_not_lower_what_the_next_one_holds() -> None:
+    async with stand(ROLLOUT) as at:
+        leaving = await another(at)
+        await leaving.scale(Stage.ROLLOUT, 2, hold_until=virtual_now() + 600)
+        await asyncio.sleep(1.0)
+        await at.platform.scale(Stage.ROLLOUT, 4, hold_until=virtual_now() + 600)
+        await asyncio.sleep(1.0)
+        await leaving.stop()
+        assert (annotations(at)[MIN_SCALE], annotations(at)[HELD_BY]) == ("4", "controller-0")
+
+
+@in_virtual_time
+async def test_a_minimum_that_somebody_else_lowered_is_raised_again() -> None:
+    async with stand(ROLLOUT) as at:
+        await at.platform.scale(Stage.ROLLOUT, 4, hold_until=virtual_now() + 600)
+        await asyncio.sleep(5.0)
+        access = KubeAccess(server="http://kubernetes", namespace=NAMESPACE, tls=None, credentials=StaticToken(TOKEN))
+        async with KubeClient(access, transport=AsgiTransport(at.api)) as client:
+            # Its clock is far ahead.
+            assert await sweep(client, virtual_now() + 3600) == (FIRST,)
+        await asyncio.sleep(40.0)
+        assert annotations(at)[MIN_SCALE] == "4"
 
 
 @in_virtual_time
