@@ -8,15 +8,10 @@ knows which of them is going to be the longest, so a slice is expected to have e
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter
-
 from controller.scheduling.actor_time import Work, measure
 from controller.scheduling.assignment import assign_in_order
 from controller.scheduling.observations import PromptGroup
 from shared.contracts.rollout import WorkItem
-
-_WHOLE = TypeAdapter(tuple[WorkItem, ...])
-"""All of an actor at once is quicker than each by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,7 +28,7 @@ class Parts:
         """The work items of one actor that is given the parts of these numbers; slices of a group are joined."""
         whole = tuple(range(self.group_size))
         if self.place is None:
-            return _WHOLE.validate_python({"row_uid": self.groups[n].row_uid, "samples": whole} for n in numbers)
+            return tuple(WorkItem(row_uid=self.groups[number].row_uid, samples=whole) for number in numbers)
         samples: dict[int, list[int]] = {}
         for number in numbers:
             group, part, num_slices = self.place[number]

@@ -1,9 +1,10 @@
 """controller → rollout: sample the completions of a batch. The work items wait in the store (DESIGN, rule 6)."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from shared.contracts.policy import BlobRef
 from shared.contracts.wire import Wire
@@ -41,11 +42,27 @@ class MultiTurn(Wire):
     """Turns of the model; the last one gets no answer. ``max_tokens`` counts all turns and answers together."""
 
 
-class WorkItem(Wire):
-    """Samples of one prompt that an actor leases together."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkItem:
+    """Samples of one prompt that an actor leases together.
+
+    A plan makes tens of thousands of them, so it is checked where it is read from the wire, not where it is made.
+    """
 
     row_uid: str
-    samples: tuple[int, ...] = Field(min_length=1)
+    samples: Annotated[tuple[int, ...], Field(min_length=1)]
+
+    def to_json(self) -> str:
+        """As the store keeps it; equal items are equal text."""
+        return _WORK_ITEM.dump_json(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "WorkItem":
+        """Inverse of ``to_json``. Raises pydantic's ``ValidationError``."""
+        return _WORK_ITEM.validate_json(text)
+
+
+_WORK_ITEM = TypeAdapter(WorkItem)
 
 
 class Operation(StrEnum):

@@ -53,7 +53,7 @@ class MemoryWork:
         stored, now = self._state.existing(batch), self._state.now()
         others = [item for item, lease in stored.leases.items() if lease.owner != owner]
         expired = [item for item in others if stored.leases[item].expires_at <= now]
-        expired.sort(key=lambda item: (stored.leases[item].expires_at, item.model_dump_json()))
+        expired.sort(key=lambda item: (stored.leases[item].expires_at, item.to_json()))
         for item in expired:
             if stored.deliveries[item] >= max_deliveries:
                 return Lease((), len(others), poisoned=item)

@@ -31,10 +31,10 @@ class RedisWork:
     ) -> None:
         """See ``WorkStore.put_items``."""
         arguments: list[Argument] = [fence, len(assigned), len(offered)]
-        arguments += [item.model_dump_json() for item in offered]
+        arguments += [item.to_json() for item in offered]
         for items in assigned:
             arguments.append(len(items))
-            arguments += [item.model_dump_json() for item in items]
+            arguments += [item.to_json() for item in items]
         reply = await self._redis.script(
             "put_items",
             [
@@ -85,11 +85,11 @@ class RedisWork:
         _, elsewhere, poisoned, queued, *handed_out = reply
         return Lease(
             items=tuple(
-                LeasedItem(WorkItem.model_validate_json(item), int(delivery))
+                LeasedItem(WorkItem.from_json(item), int(delivery))
                 for item, delivery in zip(handed_out[::2], handed_out[1::2], strict=True)
             ),
             num_elsewhere=int(elsewhere),
-            poisoned=WorkItem.model_validate_json(poisoned) if poisoned else None,
+            poisoned=WorkItem.from_json(poisoned) if poisoned else None,
             num_queued=int(queued),
         )
 
@@ -125,8 +125,8 @@ class RedisWork:
             ],
             [
                 owner,
-                item.model_dump_json(),
-                *(argument for part in parts for argument in (_shard(part.shard), part.item.model_dump_json())),
+                item.to_json(),
+                *(argument for part in parts for argument in (_shard(part.shard), part.item.to_json())),
             ],
         )
 

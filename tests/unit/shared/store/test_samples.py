@@ -1,6 +1,7 @@
 """Completions, unfinished ones, mail, and the sweep of a batch, on every adapter."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -120,7 +121,7 @@ async def test_what_the_workers_of_an_earlier_owner_reported_is_forgotten(world:
 async def fill(world: World, batch: BatchKey) -> None:
     """Leave something of every kind."""
     work = world.store.work
-    await work.put_items(batch, fence=0, assigned=[[ITEM], [ITEM.model_copy(update={"row_uid": "other"})]], offered=[])
+    await work.put_items(batch, fence=0, assigned=[[ITEM], [replace(ITEM, row_uid="other")]], offered=[])
     await work.put_items(batch, fence=1, assigned=[], offered=[])
     await work.lease(batch, shard=0, owner="w", fence=1, ttl_s=LONG_S, max_items=1, max_deliveries=3)
     await work.return_item(batch, owner="w", item=ITEM)
