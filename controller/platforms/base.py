@@ -81,6 +81,8 @@ class FunctionState:
     max_scale: int
     revisions: tuple[RevisionState, ...] = ()
     """Those that the platform keeps, the oldest first."""
+    pinned: bool = False
+    """Whether somebody else than the controller has named the revision that gets the requests: a newer one waits."""
     activator_in_path: bool = True
     """Whether requests wait in one queue for all replicas, and not each at a replica that was chosen for it."""
 

@@ -134,7 +134,7 @@ class FunctionSwaps:
         return tuple([await self._perform(one, ping) for one in waiting])
 
     async def outside(self) -> tuple[FunctionState, ...]:
-        """Functions with a newer revision that somebody else made and that gets no requests."""
+        """Functions with a newer revision that somebody else made, and that only the controller's tie keeps idle."""
         return tuple(await self._outside())
 
     async def _outside(self) -> list[FunctionState]:
@@ -143,7 +143,7 @@ class FunctionSwaps:
         found = []
         for state in await self._platform.functions():
             newest = state.revisions[-1] if state.revisions else None
-            if newest is None or newest.name == state.revision or newest.percent or newest.tags:
+            if newest is None or state.pinned or newest.name == state.revision or newest.percent or newest.tags:
                 continue
             if self._settled.get(state.name) != newest.name:
                 found.append(state)

@@ -16,6 +16,8 @@ MIN_SCALE = f"{SCALING}min-scale"
 MAX_SCALE = f"{SCALING}max-scale"
 WINDOW = f"{SCALING}window"
 DEFAULT_WINDOW_S = 60.0
+ROUTED_TO = "rlhfless.dev/routed-to"
+"""On a Service: the revision that the controller has named in its traffic."""
 GENERATION_LABEL = "serving.knative.dev/configurationGeneration"
 
 
@@ -62,6 +64,16 @@ def asked_revision(service: KubeObject) -> str:
         shares[name] = shares.get(name, 0) + int(target.get("percent") or 0)
     # The newest of equals comes last by name: names end in a count.
     return max(sorted(shares), key=lambda name: shares[name], default="")
+
+
+def is_pinned(service: KubeObject) -> bool:
+    """Whether somebody else than the controller has named a revision in the traffic, as to go back to an older one."""
+    named = {
+        target["revisionName"]
+        for target in service["spec"].get("traffic") or ()
+        if target.get("revisionName") and target.get("percent")
+    }
+    return bool(named - {annotations_of(service).get(ROUTED_TO)})
 
 
 def asks(service: KubeObject, revision: str) -> bool:
@@ -122,6 +134,7 @@ def read_function(
         min_scale=limits.min_scale if limits is not None else 0,
         max_scale=limits.max_scale if limits is not None else 0,
         revisions=tuple(_revision_states(service, revisions, active)),
+        pinned=is_pinned(service),
     )
 
 

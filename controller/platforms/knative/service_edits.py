@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller.platforms.editing import FunctionChange
-from controller.platforms.knative.function_reading import container_of
+from controller.platforms.knative.function_reading import ROUTED_TO, container_of
 from controller.platforms.knative.kube_resources import KubeObject
 
 
@@ -20,7 +20,7 @@ def routed(service: KubeObject, revision: str) -> Mapping[str, Any] | None:
     known = [(target.get("revisionName"), target.get("percent") or 0) for target in targets]
     if known == [(target["revisionName"], target["percent"]) for target in wanted]:
         return None
-    return {"spec": {"traffic": wanted}}
+    return {"metadata": {"annotations": {ROUTED_TO: revision}}, "spec": {"traffic": wanted}}
 
 
 def changed(service: KubeObject, change: FunctionChange) -> Mapping[str, Any] | None:

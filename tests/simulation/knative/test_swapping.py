@@ -261,6 +261,22 @@ async def test_requests_are_sent_once_the_ingress_has_followed() -> None:
 
 
 @in_virtual_time
+async def test_a_revision_that_somebody_has_pinned_stays() -> None:
+    async with swapping() as it:
+        await it.change()
+        service = it.at.api.store.get(SERVICES, "rollout")
+        assert service is not None
+        service["spec"]["traffic"] = [{"revisionName": OLD, "percent": 100, "latestRevision": False}]
+        it.at.cluster.apply({key: value for key, value in service.items() if key != "status"})
+        await asyncio.sleep(1.0)
+        assert (await it.state()).revision == OLD
+        # A controller that has just started knows of no earlier change.
+        swaps = FunctionSwaps(it.at.platform, it.at.platform.editor, it._ping, run_goes_on=it._nothing)
+        assert not await swaps.perform_idle()
+        assert (await it.state()).revision == OLD
+
+
+@in_virtual_time
 async def test_a_function_that_has_never_worked_can_be_changed() -> None:
     async with swapping(never_ready=(OLD,)) as it:
         assert not (await it.state()).ready

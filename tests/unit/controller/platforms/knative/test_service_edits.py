@@ -88,7 +88,9 @@ def test_an_earlier_template_comes_back() -> None:
 
 def test_requests_go_to_a_revision_by_its_name_and_tags_stay() -> None:
     patch = routed(SERVICE, "rollout-00001")
-    assert patch == {"spec": {"traffic": [{"revisionName": "rollout-00001", "percent": 100, "latestRevision": False}]}}
+    assert patch is not None
+    assert patch["spec"] == {"traffic": [{"revisionName": "rollout-00001", "percent": 100, "latestRevision": False}]}
+    assert patch["metadata"] == {"annotations": {"rlhfless.dev/routed-to": "rollout-00001"}}
     tied: Object = merged(SERVICE, patch)
     assert routed(tied, "rollout-00001") is None
     tagged: Object = merged(
