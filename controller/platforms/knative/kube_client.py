@@ -168,7 +168,7 @@ class KubeClient:
             case 401:
                 return NotAuthenticated(f"{message}: the API server does not accept the controller's token")
             case 403:
-                return NotPermitted(verb, str(resource), self.namespace)
+                return NotPermitted(verb, str(resource), self.namespace, _message(answer))
             case 404:
                 return ObjectUnknown(message)
             case 409:

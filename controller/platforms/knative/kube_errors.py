@@ -10,11 +10,12 @@ class KubeUnavailable(KubeError):
 
 
 class NotPermitted(KubeError):
-    """The controller's account may not do this (403)."""
+    """The controller's account may not do this (403): its Role, a policy or a quota is against it."""
 
-    def __init__(self, verb: str, resource: str, namespace: str) -> None:
+    def __init__(self, verb: str, resource: str, namespace: str, said: str) -> None:
         super().__init__(
-            f"the controller's account may not {verb} {resource} in namespace {namespace}: add the verb to its Role"
+            f"the controller's account may not {verb} {resource} in namespace {namespace}: add the verb to its Role, "
+            f"if it is that (the API server says: {said})"
         )
         self.verb = verb
         self.resource = resource
