@@ -42,13 +42,14 @@ def short_config(workspace: Workspace) -> dict[str, Any]:
 
 
 def long_config(workspace: Workspace) -> dict[str, Any]:
-    """Steps of seconds: each actor samples two groups, one after the other; the learner makes several updates."""
+    """Steps of seconds: either actor samples two groups, one after the other; the learner makes several updates."""
     return workspace.config(
         {
             "data.max_response_length": 250,
             "data.shuffle": False,
             "rollout.ignore_eos": True,
             "rollout.max_num_seqs": 4,
+            "rollout.num_actors": 2,
             "actor.ppo_mini_batch_size": 1,
             "actor.ppo_epochs": 2,
             "trainer.total_training_steps": 3,

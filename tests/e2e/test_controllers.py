@@ -17,7 +17,7 @@ def test_a_run_outlives_a_controller_that_is_killed_and_one_that_is_stopped_and_
     with running_stack(workspace, state_dir) as killed:
         run = killed.api.start(long_run.config)
         wait_until_sampling(killed, run, after_steps=1)
-        assert len(killed.replicas()) == 4
+        assert len(killed.replicas("rollout")) == 2
         killed.kill()
         assert not killed.processes()
     with running_stack(workspace, state_dir) as stopped:

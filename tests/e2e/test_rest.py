@@ -11,7 +11,12 @@ from tests.e2e.weights import checkpoint_folder, largest_difference, read_weight
 from tests.e2e.workspace import Workspace
 
 CANCEL_LIMIT_S = 5.0
-LONG = {"data.max_response_length": 2000, "rollout.ignore_eos": True, "trainer.total_training_steps": 50}
+LONG = {
+    "data.max_response_length": 2000,
+    "rollout.ignore_eos": True,
+    "rollout.num_actors": 2,
+    "trainer.total_training_steps": 50,
+}
 """Steps of many seconds."""
 
 
