@@ -1,14 +1,16 @@
 from typing import Any
 
+import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.api.app import make_api
 from controller.platforms.base import ReplicaLife
 from controller.runs.state import RunState
 from shared.contracts.errors import StoreUnavailable
 from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
 from tests.unit.controller.api.fake_service import FakeService
-from tests.unit.controller.api.serving import called
+from tests.unit.controller.api.serving import called, swaps_of
 
 
 def runs_by_state(text: str) -> dict[str, float]:
@@ -84,6 +86,18 @@ async def test_readiness_says_what_is_missing() -> None:
     assert response.status_code == 503
     assert response.json()["code"] == "not_ready"
     assert response.json()["problems"][0]["reason"] == "Redis does not answer"
+
+
+async def test_a_controller_whose_platform_does_not_answer_yet_is_not_ready() -> None:
+    service, missing = FakeService(), ["the cluster is not there yet"]
+    api = make_api(service, token=None, swaps=swaps_of(service), waiting_for=lambda: missing)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://controller") as client:
+        response = await client.get("/readyz")
+        assert response.status_code == 503
+        assert [problem["reason"] for problem in response.json()["problems"]] == missing
+        assert (await client.get("/healthz")).status_code == 200
+        missing.clear()
+        assert (await client.get("/readyz")).status_code == 200
 
 
 async def test_metrics_count_the_runs_by_state() -> None:
