@@ -43,7 +43,7 @@ from controller.scheduling.decode_profile import DecodeProfile
 THREAD_EXPONENT = 0.5
 """Two threads were measured 1.24 to 1.5 times as fast as one, on models of a few million parameters."""
 SCORE_TIE = 1e-9
-FINEST = 0.1
+FINEST = 0.15
 """Share by which compared numbers of actors differ at least: times are not known to less (``assignment_choice``)."""
 ROWS_AT_ONCE = 512
 """Numbers of actors that are compared together: their cuts are a table of as many columns as the most actors."""

@@ -165,24 +165,26 @@ class TimedWork:
         ``seconds`` is the largest of a few sums, so each of them says by one binary search where the run may begin.
         """
         bound = bound_s * (1 + ROUNDING)
-        begin = self._begin(0, self._through_to[end] - bound, end)
+        again_s = None if self._again is None else self._again[end] - self._room_s
+        if again_s is not None and again_s.max() <= 0.0:
+            again_s = None  # even all of the work before these ends has room
+        begin = self._begin(0, self._through_to[end] - bound, again_s)
         for number in range(1, len(self._bounding)):
-            begin = np.maximum(begin, self._begin(number, self._bounding[number][end] - bound, end))
+            begin = np.maximum(begin, self._begin(number, self._bounding[number][end] - bound, again_s))
         for number in range(1, self._waves.most):
             place, wave_s = self._waves.ends(number)
             last = place[end]
             if not (last > begin).any():
                 break
-            within = self._begin(0, wave_s[end] + self._work[end] - bound, end)
+            within = self._begin(0, wave_s[end] + self._work[end] - bound, again_s)
             begin = np.maximum(begin, np.minimum(last, within))
         return np.minimum(begin, end)
 
-    def _begin(self, number: int, least: Floats, end: Ints) -> Ints:
-        """Where the sums of this number reach ``least``, also with what is computed again."""
+    def _begin(self, number: int, least: Floats, again_s: Floats | None) -> Ints:
+        """Where the sums of this number reach ``least``, also with what is computed again up to the end."""
         begin = self._bounding[number].searchsorted(least)
-        if self._again is not None:
-            again = self._bounding_again[number].searchsorted(least + (self._again[end] - self._room_s))
-            begin = np.maximum(begin, again)
+        if again_s is not None:
+            begin = np.maximum(begin, self._bounding_again[number].searchsorted(least + again_s))
         return begin
 
 

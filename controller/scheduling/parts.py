@@ -28,7 +28,8 @@ class Parts:
         """The work items of one actor that is given the parts of these numbers; slices of a group are joined."""
         whole = tuple(range(self.group_size))
         if self.place is None:
-            return tuple(WorkItem(row_uid=self.groups[number].row_uid, samples=whole) for number in numbers)
+            groups = self.groups
+            return tuple([WorkItem(row_uid=groups[number].row_uid, samples=whole) for number in numbers])
         samples: dict[int, list[int]] = {}
         for number in numbers:
             group, part, num_slices = self.place[number]
