@@ -13,7 +13,7 @@ from controller.platforms.stage_routing import state_of
 from controller.runs.actor_hold import ActorHold, busy_only
 from controller.runs.config.schedule_policy import schedule_policy
 from controller.runs.context import RunContext
-from controller.runs.past_steps import gap_metric, load_metric, read_past, reload_metric
+from controller.runs.past_steps import PastSteps, gap_metric, load_metric, read_past, reload_metric
 from controller.runs.plan_records import HoldingRecord
 from controller.runs.stage_client import CallRecord
 from controller.runs.stage_figures import StageFigures, stage_figures
@@ -45,6 +45,8 @@ class Holding:
         self._policy = schedule_policy(run.config)
         self._since = run.platform.now()
         self._is_last = self._evaluates = False
+        self._past: PastSteps | None = None
+        """Read once for each step: a long line of history for each of its steps."""
         self._decided: list[HoldingRecord] = []
         self._said: dict[Stage, str] = {}
         """The latest decision on each stage that the run's log has."""
@@ -62,7 +64,13 @@ class Holding:
     def begin_step(self, *, is_last: bool, evaluates: bool) -> None:
         """A step begins; ``is_last`` where none comes after it, ``evaluates`` where an evaluation does."""
         self._is_last, self._evaluates = is_last, evaluates
-        self._decided = []
+        self._past, self._decided = None, []
+
+    async def past(self) -> PastSteps:
+        """What the steps before this one took."""
+        if self._past is None:
+            self._past = await read_past(self._run)
+        return self._past
 
     async def start_actors(self, num_actors: int, *, until: float) -> ActorHold:
         """Ask for replicas of rollout, which have work now. They are given back as they run out of it, unless they are
@@ -81,7 +89,7 @@ class Holding:
         if state is None or state.num_replicas == 0 or (len(state.stages) > 1 and stage is not LAST_STAGE):
             return
         decided, now = await self._decide(stage, state), platform.now()
-        gaps_s = (await read_past(self._run)).gaps_s.get(stage, ())
+        gaps_s = (await self.past()).gaps_s.get(stage, ())
         longest_s = max(gaps_s, default=FIRST_HOLD_S) + self._policy.buffer_s
         await self._cancel_start(stage)
         if decided.decision == "hold":
@@ -114,7 +122,7 @@ class Holding:
 
     async def _decide(self, stage: Stage, state: FunctionState) -> HoldingRecord:
         platform = self._run.platform
-        past, lives = await read_past(self._run), await platform.replicas()
+        past, lives = await self.past(), await platform.replicas()
         own = [life for life in lives if life.function == state.name]
         return decide(
             stage,

@@ -1,6 +1,6 @@
 """What the latest steps of a run took, read from its history: what the next one is planned by.
 
-It is read anew for each plan, so whoever owns the run plans by the same past.
+It is read anew for each step, so whoever owns the run plans by the same past.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 from controller.runs.context import RunContext
 from shared.contracts.stage import Stage
 
-NUM_LINES = 32
+NUM_LINES = 16
 """Lines of history that are read: steps, with the evaluations and checkpoints between them."""
 NUM_STEPS = 8
 """Steps that count, the latest: a policy changes, and what a step takes with it."""

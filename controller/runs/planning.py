@@ -14,7 +14,7 @@ from controller.runs.config.run_config import RunConfig
 from controller.runs.config.schedule_policy import schedule_policy
 from controller.runs.context import RunContext
 from controller.runs.length_history import History, read_history, row_and_epoch
-from controller.runs.past_steps import PastSteps, read_past
+from controller.runs.past_steps import PastSteps
 from controller.runs.profiles import KnownSpeed, read_speed
 from controller.runs.stage_figures import StageFigures, lives_of, stage_figures
 from controller.scheduling.lengths import LengthEstimate, default_length, estimate
@@ -67,9 +67,9 @@ class Known:
     resources: Resources
 
 
-async def plan_round(run: RunContext, prompts: Sequence[Prompt], *, seed: int) -> Planned:
+async def plan_round(run: RunContext, prompts: Sequence[Prompt], past: PastSteps, *, seed: int) -> Planned:
     """The plan for sampling a group of each of the prompts; ``seed`` is of what a baseline draws."""
-    past, speed = await read_past(run), await read_speed(run)
+    speed = await read_speed(run)
     known = Known(
         history=await read_history(run, [prompt.row_uid for prompt in prompts]),
         answers=await answer_tokens(run.prepared, prompts),

@@ -139,7 +139,7 @@ async def _sample_round(
     began_at = clock()
     prompts, rest = position.draw(run.prepared.train, run.prepared.sampler, count)
     batch = BatchKey(run=run.run, purpose=Purpose.TRAIN, step=head.step, round=number)
-    planned = await plan_round(run, prompts, seed=_seed(run, batch))
+    planned = await plan_round(run, prompts, await holding.past(), seed=_seed(run, batch))
     await plans.add(batch, planned)
     asked_at = clock()
     num_replicas = planned.plan.num_actors - planned.plan.num_beside_learner

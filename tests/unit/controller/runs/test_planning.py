@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.platforms.base import PlatformFigures
-from controller.runs.past_steps import PastSteps
+from controller.runs.past_steps import PastSteps, read_past
 from controller.runs.planning import (
     num_ready,
     other_parts,
@@ -187,7 +187,7 @@ async def test_a_round_is_planned_by_what_the_run_and_its_store_know(tmp_path: P
         history={"kind": "step", "step": 0, "metrics": metrics},
         records=StepRecords(step=0, lengths={"train-000001": "[[0,[7,9]]]"}),
     )
-    made = await plan_round(run, prompts_of_epoch(3, epoch=1), seed=0)
+    made = await plan_round(run, prompts_of_epoch(3, epoch=1), await read_past(run), seed=0)
     expected = {row: estimate.lengths for row, estimate in made.estimates.items()}
     assert expected["train-000001.e1"] == (7.0, 9.0)
     assert expected["train-000000.e1"] == (8.0, 8.0)
