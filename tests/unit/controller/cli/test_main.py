@@ -228,11 +228,20 @@ def test_the_token_is_asked_for(locked_controller: Controller, monkeypatch: pyte
     assert command("--url", locked_controller.url, "runs").exit_code == 0
 
 
+HEARING_CTRL_C = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from controller.cli.main import main
+main()
+"""
+"""A shell has what it starts in the background ignore Ctrl-C, and children of that as well, tests among them."""
+
+
 def test_ctrl_c_ends_the_watching_and_not_the_run(controller: Controller, config_file: Path) -> None:
     controller.service.script = SCRIPT[:3]
     arguments = ["--url", controller.url, "train", str(config_file)]
     with subprocess.Popen(
-        [sys.executable, "-c", "from controller.cli.main import main; main()", *arguments],
+        [sys.executable, "-c", HEARING_CTRL_C, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
