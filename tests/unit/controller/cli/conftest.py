@@ -39,6 +39,15 @@ class ActingService(FakeService):
             await self.emit(run, kind, data)
 
 
+HEARING_CTRL_C = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from controller.cli.main import main
+main()
+"""
+"""A shell has what it starts in the background ignore Ctrl-C, and children of that as well, tests among them."""
+
+
 class Controller:
     """A server of fake services, one after another, and the command with its address."""
 

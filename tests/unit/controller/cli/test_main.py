@@ -14,7 +14,7 @@ from controller.runs.config.load import load_config, resolved
 from controller.runs.state import RunState
 from shared.contracts.errors import StoreUnavailable
 from tests.unit.controller.api.fake_service import CONFIG
-from tests.unit.controller.cli.conftest import Controller, command
+from tests.unit.controller.cli.conftest import HEARING_CTRL_C, Controller, command
 
 SCRIPT = [
     ("state", {"state": RunState.RUNNING}),
@@ -226,15 +226,6 @@ def test_the_token_is_asked_for(locked_controller: Controller, monkeypatch: pyte
     assert "token" in refused.stderr
     monkeypatch.setenv("RLHFLESS_TOKEN", "the-token")
     assert command("--url", locked_controller.url, "runs").exit_code == 0
-
-
-HEARING_CTRL_C = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from controller.cli.main import main
-main()
-"""
-"""A shell has what it starts in the background ignore Ctrl-C, and children of that as well, tests among them."""
 
 
 def test_ctrl_c_ends_the_watching_and_not_the_run(controller: Controller, config_file: Path) -> None:

@@ -23,7 +23,7 @@ from controller.runs.state import RunState
 from shared.contracts.errors import StoreUnavailable
 from shared.contracts.ids import InstanceId
 from shared.contracts.stage import Stage
-from tests.unit.controller.cli.conftest import Controller, command
+from tests.unit.controller.cli.conftest import HEARING_CTRL_C, Controller, command
 from tests.unit.controller.cli.top_data import replica, top_data
 
 LEFT_SCREEN = b"\x1b[?1049l"
@@ -166,9 +166,8 @@ async def test_live_it_redraws_until_ctrl_c() -> None:
 
 def test_ctrl_c_in_a_terminal_is_the_way_out(busy_controller: Controller) -> None:
     ours, theirs = pty.openpty()
-    code = "from controller.cli.main import main; main()"
     with subprocess.Popen(
-        [sys.executable, "-c", code, "--url", busy_controller.url, "top", "--interval", "0.1"],
+        [sys.executable, "-c", HEARING_CTRL_C, "--url", busy_controller.url, "top", "--interval", "0.1"],
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
         stdin=theirs,
         stdout=theirs,
