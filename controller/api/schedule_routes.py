@@ -4,19 +4,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import TypeAdapter
 
 from controller.api.json_text import presentable
 from controller.api.openapi import JSON_LINES, SUBMISSION
 from controller.api.request import RunName, Service
 from controller.api.submission import read_submission
 from controller.runs.expectation import Expectation
+from controller.runs.expectation import as_json as expectation_json
 from controller.runs.plan_records import PlanRecord, as_json
 
 router = APIRouter(prefix="/v1", tags=["schedules"])
 
 Step = Annotated[int, Path(ge=0, lt=2**53, description="The step, from 0.")]
-EXPECTATION = TypeAdapter(Expectation)
 
 
 @router.get("/runs/{run}/plan", response_model=PlanRecord)
@@ -57,4 +56,4 @@ async def expect_plan(request: Request, service: Service) -> JSONResponse:
     """
     submission = await read_submission(request)
     expected = await service.expect(submission.document, submission.overrides)
-    return JSONResponse(presentable(EXPECTATION.dump_python(expected, mode="json")))
+    return JSONResponse(presentable(expectation_json(expected)))

@@ -4,17 +4,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from controller.platforms.local.unstarted import UnstartedPlatform
-from controller.runs.expectation import Expectation
+from controller.runs.expectation import as_json
 from controller.runs.service import RunService
 from controller.runs.supervisor import Supervisor
 from controller.settings import ControllerSettings
 from shared.store.memory import memory_store
 from shared.store.memory_blobs import MemoryBlobs
-
-_EXPECTATION = TypeAdapter(Expectation)
 
 
 async def expectation_here(document: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -26,5 +22,4 @@ async def expectation_here(document: Mapping[str, Any], overrides: Sequence[str]
     store, blobs, platform = memory_store(time.time), MemoryBlobs(), UnstartedPlatform(settings.manifests)
     supervisor = Supervisor(settings, store, blobs, platform, token="")
     service = RunService(settings, store, blobs, platform, supervisor)
-    value: dict[str, Any] = _EXPECTATION.dump_python(await service.expect(document, overrides), mode="json")
-    return value
+    return as_json(await service.expect(document, overrides))

@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from controller.cli.text import duration, money, number, printable
+from controller.cli.tables import plain_table, plain_text
+from controller.cli.text import duration, money, number
 
 MOST_ROWS = 16
 """Rows of one table; of more, the first ones."""
@@ -35,12 +36,12 @@ def expectation_report(expected: Mapping[str, Any]) -> RenderableType:
         f"${money(expected['generation_usd'])}",
     )
     for name, seconds in (expected["other_s"] or {}).items():
-        table.add_row(_text(name), _seconds(seconds))
+        table.add_row(plain_text(name), _seconds(seconds))
     cost = money(expected["run_generation_usd"])
     table.add_row(f"all {expected['num_steps']} steps", f"{duration(expected['run_s'])}, generation ${cost}")
     made_of = _grid()
     for line in expected["assumptions"]:
-        made_of.add_row("–", _text(line))
+        made_of.add_row("–", plain_text(line))
     return Group(table, _round_table(expected["plan"]), *_tables(expected["plan"]), Text("made of:"), made_of)
 
 
@@ -48,7 +49,7 @@ def _round_table(plan: Mapping[str, Any]) -> Table:
     table = _grid()
     sources = ", ".join(f"{count} by {source}" for source, count in plan["length_sources"].items())
     table.add_row("round", f"{plan['round']}: {plan['num_groups']} groups on {plan['num_actors']} actors")
-    table.add_row("lengths", _text(sources or "none"))
+    table.add_row("lengths", plain_text(sources or "none"))
     table.add_row("speed", "stated defaults" if plan["profile"] is None else "measured")
     expected, measured = plan["expected"], plan.get("measured")
     if expected is not None:
@@ -58,20 +59,20 @@ def _round_table(plan: Mapping[str, Any]) -> Table:
         text = f"{_seconds(measured['time_s'])}, {number(measured['unit_s'], 1)} unit-seconds; error: {errors}"
         table.add_row("measured", text)
     if plan["prefill"] is not None:
-        table.add_row("prefill", _text(f"{plan['prefill']['mode']}: {plan['prefill']['reason']}"))
+        table.add_row("prefill", plain_text(f"{plan['prefill']['mode']}: {plan['prefill']['reason']}"))
     if plan["execution"] is not None:
         hint = plan["execution"]
         text = (
             f"{hint['kind']} is the fastest: {_seconds(hint['time_s'])}, phase after phase {_seconds(hint['phased_s'])}"
         )
-        table.add_row("execution", _text(text))
+        table.add_row("execution", plain_text(text))
     for line in plan["unhonoured"]:
-        table.add_row("not honoured", _text(line))
+        table.add_row("not honoured", plain_text(line))
     return table
 
 
 def _tables(plan: Mapping[str, Any]) -> list[Table]:
-    actors = _table("actor", "groups", "samples", "tokens", "seconds", "place")
+    actors = plain_table("actor", "groups", "samples", "tokens", "seconds", "place")
     for index, actor in enumerate(plan["actors"][:MOST_ROWS]):
         actors.add_row(
             str(index),
@@ -79,9 +80,9 @@ def _tables(plan: Mapping[str, Any]) -> list[Table]:
             str(actor["num_samples"]),
             f"{actor['estimated_tokens']:.0f}",
             number(actor["expected_s"], 2),
-            _text(actor["place"] or "–"),
+            plain_text(actor["place"] or "–"),
         )
-    compared = _table("actors", "time s", "cost", "score", "")
+    compared = plain_table("actors", "time s", "cost", "score", "")
     for one in plan["candidates"][:MOST_ROWS]:
         chosen = "chosen" if one["num_actors"] == plan["num_actors"] else ""
         cells = (number(one["time_s"], 2), number(one["cost"], 1), number(one["score"]))
@@ -90,9 +91,9 @@ def _tables(plan: Mapping[str, Any]) -> list[Table]:
 
 
 def _holding_table(holding: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("stage", "replicas", "saves s", "reason")
+    table = plain_table("stage", "replicas", "saves s", "reason")
     for one in holding:
-        table.add_row(one["stage"], one["decision"], number(one["predicted_saved_s"], 2), _text(one["reason"]))
+        table.add_row(one["stage"], one["decision"], number(one["predicted_saved_s"], 2), plain_text(one["reason"]))
     return table
 
 
@@ -106,14 +107,3 @@ def _percent(value: float | None) -> str:
 
 def _grid() -> Table:
     return Table.grid(padding=(0, 2))
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
-
-
-def _text(value: object) -> Text:
-    return Text(printable(value), overflow="fold")

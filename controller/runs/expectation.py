@@ -9,6 +9,9 @@ only as good as what it is made of.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from controller.platforms.stage_routing import state_of
 from controller.runs.config.run_config import RunConfig
@@ -51,6 +54,15 @@ class Expectation:
     run_generation_usd: float
     assumptions: tuple[str, ...]
     """What this is made of, and what of it is only assumed."""
+
+
+def as_json(expected: Expectation) -> dict[str, Any]:
+    """As JSON values."""
+    value: dict[str, Any] = _EXPECTATION.dump_python(expected, mode="json")
+    return value
+
+
+_EXPECTATION = TypeAdapter(Expectation)
 
 
 def expectation(
